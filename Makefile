@@ -1,0 +1,105 @@
+# Everything a checkout needs. Run `make` for the list of targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The Python that makes .venv; any 3.11, 3.12 or 3.13.
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL = $(BIN)/python -m pip --disable-pip-version-check install
+
+# pyspark and palearn are built from source with these, never with whatever is newest today.
+BUILD_TOOLS := setuptools hatchling editables
+
+# One thread a process: tests, benchmarks and Spark's workers already run side by side.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export NUMBA_NUM_THREADS := 1
+
+# Of pip's report, what says how far it is: the files of 10 MB and more, and the last two steps.
+PROGRESS = awk '\
+	/^ *(Downloading|Using cached) .* \([0-9][0-9]+(\.[0-9]+)? [MG]B\)$$/ { \
+		split($$(NF - 2), part, "-"); sub(/\.tar\.gz$$/, "", part[2]); \
+		print "  " part[1] " " part[2] " " $$(NF - 1) " " $$NF; fflush() } \
+	/^ *Building wheel for .*: started/ { print "  building " $$4; fflush() } \
+	/^Installing collected packages/ { print "  installing " NF - 3 " packages"; fflush() }'
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: $(VENV)/.stamp ## Make .venv with the locked dependencies, the package and the jars
+
+.PHONY: demo
+demo: setup check-java ## Stream a real data set through a real Kafka, then replay it and compare
+	@$(BIN)/palearn demo
+
+.PHONY: test
+test: setup check-java ## Run every test
+	@$(BIN)/python -m pytest
+
+.PHONY: lint
+lint: setup ## Check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: bench
+bench: setup check-java ## Measure the stream beside its baselines
+	@$(BIN)/python -m benchmarks.stream
+
+.PHONY: package
+package: setup ## Build the wheel into dist/
+	@rm -rf dist
+	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+.PHONY: clean
+clean: ## Remove .venv, builds and caches
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: lock
+lock: ## Resolve the dependencies anew and write both lock files (needs uv)
+	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: pip install uv" >&2; exit 1; }
+	uv pip compile $(LOCK_OPTIONS) --upgrade --extra dev pyproject.toml --output-file requirements.lock
+	printf '%s\n' $(BUILD_TOOLS) | uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \
+		--output-file requirements-build.lock -
+
+# One set of versions for Python 3.11 to 3.13, with hashes.
+LOCK_OPTIONS := --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	--custom-compile-command "make lock"
+
+$(VENV)/.stamp: requirements.lock requirements-build.lock pyproject.toml | check-python check-java
+	@echo "setup 1/4: $(VENV) with $$($(PYTHON) --version)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "setup 2/4: the locked dependencies (about 700 MB the first time)"
+	@$(PIP_INSTALL) --quiet --require-hashes -r requirements-build.lock
+	@$(PIP_INSTALL) --require-hashes --no-build-isolation --use-pep517 --progress-bar off \
+		-r requirements.lock | $(PROGRESS)
+	@echo "setup 3/4: the package"
+	@$(PIP_INSTALL) --quiet --no-deps --no-build-isolation -e .
+	@echo "setup 4/4: the jars of Kafka and Spark's connector, and the compiled kernels"
+	@$(BIN)/palearn prepare
+	@touch $@
+
+.PHONY: check-python
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
+		echo "palearn needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -n 1 || true)." \
+			"Name another one: make PYTHON=python3.12 $(or $(MAKECMDGOALS),setup)" >&2; exit 1; }
+
+.PHONY: check-java
+check-java:
+	@java=java; if [ -n "$${JAVA_HOME:-}" ]; then java="$$JAVA_HOME/bin/java"; fi; \
+	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' || true); \
+	found="missing"; [ -z "$$major" ] || found="version $$major"; \
+	[ "$${major:-0}" -ge 17 ] || { \
+		echo "Spark and Kafka need Java 17 or 21, and $$java is $${found}." \
+			"Install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME." >&2; exit 1; }
