@@ -1,0 +1,50 @@
+"""Everything palearn raises on purpose.
+
+Each error is a :class:`PalearnError` and also the built-in exception a caller would already catch.
+The command line prints these as one line; any other exception keeps its traceback.
+"""
+
+
+class PalearnError(Exception):
+    """Root of all errors that palearn raises on purpose."""
+
+
+class LearnerError(PalearnError, ValueError):
+    """A learner's name, option or hyper-parameter is outside its domain."""
+
+
+class ConfigError(PalearnError, ValueError):
+    """The configuration is wrong, or does not belong to the checkpoint or output it is used with."""
+
+
+class RecordError(PalearnError, ValueError):
+    """A record cannot be used; carries the reason code that the ``rejected`` table shows.
+
+    Parameters
+    ----------
+    reason
+        One of :data:`palearn.records.REASONS`.
+    detail
+        A sentence: what, where, and what to do.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class StateFormatError(PalearnError, ValueError):
+    """Bytes are not a state blob, are damaged, or were written by a newer version."""
+
+
+class FileFormatError(PalearnError, ValueError):
+    """A file cannot be read as records: unknown suffix, missing column, unreadable container."""
+
+
+class BrokerError(PalearnError, RuntimeError):
+    """The Kafka broker cannot be started, stopped or reached."""
+
+
+class StreamError(PalearnError, RuntimeError):
+    """The Spark job cannot start or go on without losing or repeating something."""

@@ -1,0 +1,74 @@
+"""Hyper-parameters as data: one declaration serves validation, error messages, documentation and tests."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from palearn.errors import LearnerError
+
+Value = float | int | bool | str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A hyper-parameter of a learner.
+
+    Parameters
+    ----------
+    name
+        The paper's symbol, as keyword arguments and the configuration spell it.
+    default
+        Value where none is given; it is inside the domain.
+    meaning
+        One sentence for documentation and help.
+    above, at_least
+        Exclusive and inclusive lower bound of a number, or None.
+    words
+        The words allowed (in place of, or beside, a number).
+    integer
+        Whether a number must be integral.
+    """
+
+    name: str
+    default: Value
+    meaning: str
+    above: float | None = None
+    at_least: float | None = None
+    words: tuple[str, ...] = ()
+    integer: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Whether numbers are allowed."""
+        return self.above is not None or self.at_least is not None
+
+    @property
+    def domain(self) -> str:
+        """The allowed range in words, e.g. ``a number > 0``."""
+        parts = []
+        if self.is_number:
+            kind = "an integer" if self.integer else "a finite number"
+            parts.append(f"{kind} > {self.above:g}" if self.above is not None else f"{kind} >= {self.at_least:g}")
+        parts += [repr(word) for word in self.words]
+        return " or ".join(parts)
+
+    def check(self, value: object, owner: str) -> Value:
+        """Return ``value`` as it is used, or raise a LearnerError that names owner, value and domain."""
+        if isinstance(value, str) and value in self.words:
+            return value
+        if self.is_number and isinstance(value, int | float) and not isinstance(value, bool):
+            integral = not self.integer or float(value).is_integer()
+            low = (self.above is None or value > self.above) and (self.at_least is None or value >= self.at_least)
+            if math.isfinite(value) and integral and low:
+                return int(value) if self.integer else float(value)
+        raise LearnerError(f"{owner}: {self.name} must be {self.domain}, got {value!r}")
+
+
+def resolve(owner: str, parameters: tuple[Parameter, ...], given: Mapping[str, Any]) -> dict[str, Value]:
+    """Return every parameter's value: the given ones checked, the others at their default."""
+    known = {p.name: p for p in parameters}
+    for name in given:
+        if name not in known:
+            raise LearnerError(f"{owner}: unknown option {name!r}; it takes {', '.join(known) or 'none'}")
+    return {name: p.check(given[name], owner) if name in given else p.default for name, p in known.items()}
