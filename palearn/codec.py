@@ -1,0 +1,210 @@
+"""Models to bytes and back: what the stream keeps in state, ``to_bytes`` returns and golden files hold.
+
+Byte layout (version 1)::
+
+    0..3    magic  b"PALN"
+    4..5    format version, unsigned, little-endian
+    6..n-5  one Arrow IPC stream: a schema and one batch with a row a key
+    n-4..   CRC-32 of all bytes before it, unsigned, little-endian
+
+The schema's metadata has one entry ``palearn``: JSON of settings, learners and the records' clock. Columns:
+
+=================  ============================  =====================================================
+key, last_topic    string
+labels             list<string>                  each label as JSON, in class order (null: not yet named)
+counts             fixed_size_list<int64>        :data:`palearn.metrics.KEY_COUNTS`
+features           list<dictionary<string>>      names; one dictionary for all keys
+label_counts       list<int64>                   examples a class
+I.counts, I.sums   fixed_size_list               :data:`LEARNER_COUNTS`, :data:`LEARNER_SUMS`, learner I
+I.hits             list<int64>                   right predictions a class
+I.predictions      list<int64>                   predictions a class
+I.ring             list<uint8>                   mistakes of the last ``window`` examples, a bit each
+I.ARRAY            list<double>                  the learner's arrays (:class:`palearn.learners.ArraySpec`)
+=================  ============================  =====================================================
+
+Rules for later versions: columns may be added (absent means zero), never retyped or reordered in meaning;
+a change that breaks this raises the version and adds an upgrade here. Nothing is ever unpickled.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from palearn import metrics
+from palearn.errors import PalearnError, StateFormatError
+from palearn.examples import Vocabulary
+from palearn.learners import Learner
+from palearn.models import LearnerState, Models, Settings, layout_of
+from palearn.types import FloatArray, Int32Array, IntArray
+
+MAGIC = b"PALN"
+VERSION = 1
+_HEAD = struct.Struct("<4sH")
+_TAIL = struct.Struct("<I")
+_META = b"palearn"
+
+
+def encode(models: Models) -> bytes:
+    """Return the models' bytes; the same models give the same bytes."""
+    dictionary, feature = _used_names(models)
+    names = ["key", "last_topic", "labels", "counts", "features", "label_counts"]
+    columns: list[pa.Array] = [
+        pa.array(models.keys, pa.string()),
+        pa.array(models.topics, pa.string()),
+        _labels(models),
+        _fixed(models.counts),
+        _lists(models.feature_ptr, pa.DictionaryArray.from_arrays(pa.array(feature), dictionary)),
+        _lists(models.class_ptr, models.label_counts),
+    ]
+    for i, (learner, state) in enumerate(zip(models.learners, models.states, strict=True)):
+        parts = {
+            "counts": _fixed(state.counts),
+            "sums": _fixed(state.sums),
+            "hits": _lists(models.class_ptr, state.hits),
+            "predictions": _lists(models.class_ptr, state.predictions),
+            "ring": _lists(models.ring_ptr, state.ring),
+        }
+        for spec in learner.arrays:
+            ptr = models.layout.packed if spec.shape == "packed" else models.layout.start
+            parts[spec.name] = _lists(ptr, state.arrays[spec.name])
+        names += [f"{i}.{name}" for name in parts]
+        columns += parts.values()
+    meta = {"settings": models.settings, "learners": [x.spec for x in models.learners], "ties": _ties(models)}
+    described = msgspec.json.encode({**meta, "clock": models.clock})
+    batch = pa.record_batch(columns, names=names).replace_schema_metadata({_META: described})
+    sink = pa.BufferOutputStream()
+    sink.write(_HEAD.pack(MAGIC, VERSION))
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    body = sink.getvalue()
+    return b"".join((body, _TAIL.pack(zlib.crc32(body))))
+
+
+def decode(blob: bytes) -> Models:
+    """Return the models in ``blob``.
+
+    Raises
+    ------
+    StateFormatError
+        The bytes are no models, are damaged, or were written by a newer version.
+    """
+    body = _checked(blob)
+    try:
+        with pa.ipc.open_stream(body.slice(_HEAD.size)) as reader:
+            batch = reader.read_next_batch()
+        meta = msgspec.json.decode(batch.schema.metadata[_META])
+        settings = msgspec.convert(meta["settings"], Settings)
+        learners = [
+            Learner(x["name"], x["algorithm"], task=settings.task, tie=tie, view=x["view"], options=x["params"])
+            for x, tie in zip(meta["learners"], meta["ties"], strict=True)
+        ]
+        models = _read(Models(settings, learners), batch)
+    except (pa.ArrowException, msgspec.MsgspecError, PalearnError, KeyError, StopIteration, TypeError) as error:
+        raise StateFormatError(f"the state's content is not what its checksum promises: {error!r:.300}") from error
+    models.clock = meta["clock"]
+    return models
+
+
+def _checked(blob: bytes) -> pa.Buffer:
+    if len(blob) < _HEAD.size + _TAIL.size or blob[:4] != MAGIC:
+        raise StateFormatError(f"these {len(blob)} bytes are no palearn models (they do not begin with {MAGIC!r})")
+    version = _HEAD.unpack_from(blob)[1]
+    if version > VERSION:
+        raise StateFormatError(f"format version {version} is newer than this palearn reads ({VERSION}): upgrade it")
+    body = pa.py_buffer(blob).slice(0, len(blob) - _TAIL.size)
+    if zlib.crc32(body) != _TAIL.unpack_from(blob, len(blob) - _TAIL.size)[0]:
+        raise StateFormatError(f"the checksum of {len(blob)} bytes of models does not match: they are damaged")
+    return body
+
+
+def _read(models: Models, batch: pa.RecordBatch) -> Models:
+    column = batch.column
+    models.keys = column("key").to_pylist()
+    models.index = {name: k for k, name in enumerate(models.keys)}
+    models.topics = column("last_topic").to_pylist()
+    models.labels = [[None if x is None else msgspec.json.decode(x) for x in row] for row in column("labels").to_pylist()]
+    models.counts = _table(column("counts"), np.int64, len(metrics.KEY_COUNTS))
+    features = column("features")
+    models.feature_ptr = _offsets(features)
+    settings = models.settings
+    stored = features.values.dictionary.to_pylist()
+    models.vocabulary = vocabulary = Vocabulary(settings.views, bias=settings.bias)
+    vocabulary.load(stored[vocabulary.biases :])
+    models.feature = np.array(features.values.indices, np.int32)
+    models.class_ptr = _offsets(column("label_counts"))
+    models.label_counts = np.array(column("label_counts").values, np.int64)
+    multiclass = settings.task == "multiclass"
+    blocks = np.diff(models.class_ptr) if multiclass else np.ones(len(models.keys), np.int64)
+    models.layout = layout_of(np.diff(models.feature_ptr), blocks)
+    models.states = [_read_learner(batch, i, learner, models) for i, learner in enumerate(models.learners)]
+    return models
+
+
+def _read_learner(batch: pa.RecordBatch, i: int, learner: Learner, models: Models) -> LearnerState:
+    ring = batch.column(f"{i}.ring")
+    models.ring_ptr = _offsets(ring)
+    arrays: dict[str, FloatArray] = {}
+    for spec in learner.arrays:
+        arrays[spec.name] = np.array(batch.column(f"{i}.{spec.name}").values, np.float64)
+        ptr = models.layout.packed if spec.shape == "packed" else models.layout.start
+        if arrays[spec.name].size != ptr[-1]:
+            raise StateFormatError(f"array {spec.name!r} of learner {learner.name!r} has the wrong size")
+    return LearnerState(
+        arrays,
+        _table(batch.column(f"{i}.counts"), np.int64, len(metrics.LEARNER_COUNTS)),
+        _table(batch.column(f"{i}.sums"), np.float64, len(metrics.LEARNER_SUMS)),
+        np.array(batch.column(f"{i}.hits").values, np.int64),
+        np.array(batch.column(f"{i}.predictions").values, np.int64),
+        np.array(ring.values, np.uint8),
+    )
+
+
+def _used_names(models: Models) -> tuple[pa.Array, Int32Array]:
+    """Return the names that some key has, biases first, and the features renumbered to them."""
+    vocabulary = models.vocabulary
+    used = np.bincount(models.feature, minlength=len(vocabulary.names)) > 0
+    used[: vocabulary.biases] = True
+    if used.all():
+        return pa.array(vocabulary.names, pa.string()), models.feature
+    numbers = (np.cumsum(used) - 1).astype(np.int32)
+    names = [vocabulary.names[j] for j in np.flatnonzero(used).tolist()]
+    return pa.array(names, pa.string()), numbers[models.feature]
+
+
+def _labels(models: Models) -> pa.Array:
+    flat = [None if x is None else msgspec.json.encode(x).decode() for row in models.labels for x in row]
+    ptr = np.zeros(len(models.labels) + 1, np.int32)
+    np.cumsum([len(row) for row in models.labels], out=ptr[1:])
+    return pa.ListArray.from_arrays(pa.array(ptr), pa.array(flat, pa.string()))
+
+
+def _ties(models: Models) -> Sequence[str]:
+    return [learner.tie for learner in models.learners]
+
+
+def _lists(ptr: IntArray, values: Any) -> pa.Array:
+    items = values if isinstance(values, pa.Array) else pa.array(values)
+    if ptr[-1] > np.iinfo(np.int32).max:
+        raise StateFormatError(f"a bucket has {ptr[-1]} numbers in one array; use more buckets (state.buckets)")
+    return pa.ListArray.from_arrays(pa.array(ptr.astype(np.int32)), items)
+
+
+def _fixed(table: Any) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(table.ravel()), table.shape[1])
+
+
+def _offsets(column: pa.Array) -> IntArray:
+    return np.asarray(column.offsets).astype(np.int64)
+
+
+def _table(column: pa.Array, dtype: Any, columns: int) -> Any:
+    """Return a fixed-size-list column as a table; columns that were added since it was written are 0."""
+    stored = np.asarray(column.flatten()).reshape(len(column), -1)
+    out = np.zeros((len(column), columns), dtype)
+    out[:, : stored.shape[1]] = stored
+    return out

@@ -1,0 +1,112 @@
+"""Labels to class numbers, key by key: outside any text, number or boolean, inside 0, 1, 2, ..."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from palearn.errors import RecordError
+from palearn.records import Label, LabelValue, label_text
+from palearn.types import IntArray
+
+#: What a binary learner without ``positive`` calls its classes until a record has named them.
+DEFAULT_BINARY = (-1, 1)
+#: A key may have this many classes.
+MAX_LABELS = 1000
+
+Known = list[Label]
+
+
+def start(task: str, positive: LabelValue | None) -> Known:
+    """Return the labels a new key knows: binary [negative, positive] with None for a side not yet named."""
+    if task == "multiclass":
+        return []
+    return [None, positive]
+
+
+def classify(
+    key: IntArray, labels: Sequence[Label], known: list[Known], task: str, positive: LabelValue | None
+) -> tuple[IntArray, IntArray, dict[int, RecordError]]:
+    """Number the labels of rows in the order they are learned; extends the keys' ``known`` labels in place.
+
+    Returns
+    -------
+    y : class numbers, -1 where there is no label
+    before : how many classes each row's key knew before the row
+    faults : rows whose label contradicts the task
+    """
+    if task == "multiclass":
+        return _multiclass(key, labels, known)
+    before = np.full(key.size, 2, np.int64)
+    if positive is not None:
+        y, faults = _named(key, labels, known, label_text(positive))
+    else:
+        y, faults = _signed(key, labels, known)
+    return y, before, faults
+
+
+def _signed(key: IntArray, labels: Sequence[Label], known: list[Known]) -> tuple[IntArray, dict[int, RecordError]]:
+    """Numbers and booleans: > 0 and true are positive."""
+    faults: dict[int, RecordError] = {}
+    if str in set(map(type, labels)):
+        detail = "binary labels that are text need records.positive (positive=LABEL): the label of the positive class"
+        rows = [i for i, label in enumerate(labels) if isinstance(label, str)]
+        faults = {i: RecordError("bad_label", f"{detail}; got {labels[i]!r:.80}") for i in rows}
+        labels = [None if isinstance(label, str) else label for label in labels]
+    y = np.fromiter((-1 if v is None else v > 0 for v in labels), np.int64, len(labels))
+    unnamed = {k for k in set(key.tolist()) if None in known[k]}
+    if unnamed:
+        for k, side, label in zip(key.tolist(), y.tolist(), labels, strict=True):
+            if k in unnamed and side >= 0 and known[k][side] is None:
+                known[k][side] = label
+    return y, faults
+
+
+def _named(
+    key: IntArray, labels: Sequence[Label], known: list[Known], positive: str
+) -> tuple[IntArray, dict[int, RecordError]]:
+    """One label is the positive class; the key's first other one is its negative class."""
+    faults: dict[int, RecordError] = {}
+    y = np.full(len(labels), -1, np.int64)
+    for i, (k, label) in enumerate(zip(key.tolist(), labels, strict=True)):
+        if label is None:
+            continue
+        text = label_text(label)
+        if text == positive:
+            y[i] = 1
+            continue
+        negative = known[k][0]
+        if negative is None:
+            known[k][0] = label
+        elif label_text(negative) != text:
+            seen = f"{label_text(negative)!r:.80} and {positive!r:.80}"
+            faults[i] = RecordError("not_binary", f"label {text!r:.80} is a third one; this key has {seen}")
+            continue
+        y[i] = 0
+    return y, faults
+
+
+def _multiclass(
+    key: IntArray, labels: Sequence[Label], known: list[Known]
+) -> tuple[IntArray, IntArray, dict[int, RecordError]]:
+    """Classes in the order of their first appearance in the key."""
+    faults: dict[int, RecordError] = {}
+    y = np.full(len(labels), -1, np.int64)
+    before = np.zeros(len(labels), np.int64)
+    numbers: dict[int, dict[str, int]] = {}
+    for i, (k, label) in enumerate(zip(key.tolist(), labels, strict=True)):
+        if k not in numbers:
+            numbers[k] = {label_text(name): c for c, name in enumerate(known[k]) if name is not None}
+        classes = numbers[k]
+        before[i] = len(classes)
+        if label is None:
+            continue
+        text = label_text(label)
+        if text not in classes:
+            if len(classes) >= MAX_LABELS:
+                detail = f"label {text!r:.80} would be class {MAX_LABELS + 1} of this key, at most {MAX_LABELS} are allowed"
+                faults[i] = RecordError("too_many_labels", detail)
+                continue
+            classes[text] = len(classes)
+            known[k].append(label)
+        y[i] = classes[text]
+    return y, before, faults

@@ -1,0 +1,317 @@
+"""One model, one key: River's conventions over the very arrays and bytes that the stream uses."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from palearn import codec
+from palearn.errors import LearnerError, RecordError, StateFormatError
+from palearn.examples import flatten
+from palearn.labels import DEFAULT_BINARY, classify
+from palearn.learners import LEARNERS, Learner, Outcome
+from palearn.metrics import N_LEARNED, N_SEEN, UPDATES
+from palearn.models import Examples, Models, Settings
+from palearn.records import BIAS, LabelValue, Record, label_text, numbers
+
+_KEY = ""
+
+
+class Model:
+    """An online linear classifier; make one with :func:`make` or :func:`from_bytes`.
+
+    Features are a mapping of names to numbers (text is one-hot, booleans are 1 or 0, None is absent); a
+    learner of views, or any learner that is given them, takes a mapping of view names to such mappings.
+    """
+
+    def __init__(self, settings: Settings, learner: Learner, models: Models | None = None) -> None:
+        self._settings, self._learner = settings, learner
+        self._models = models or Models(settings, [learner])
+
+    # -- learning and predicting -----------------------------------------------------------------------
+
+    def learn_one(self, x: Mapping[str, Any], y: LabelValue, weight: float | None = None) -> Self:
+        """Score one example, learn it and count it; returns the model.
+
+        Parameters
+        ----------
+        x
+            Features, or views of features.
+        y
+            Label: binary, a number (> 0 is positive) or boolean, or any two labels if ``positive`` was given;
+            multiclass, any text, number or boolean.
+        weight
+            Multiplies C (and divides r); > 0, default 1.
+
+        Raises
+        ------
+        RecordError
+            A feature is no finite number, or the label contradicts the task.
+        """
+        if y is None:
+            raise RecordError("bad_label", "learn_one needs a label, got None")
+        y = y.item() if isinstance(y, np.generic) else y
+        if weight is not None and not 0.0 < weight < np.inf:
+            raise RecordError("bad_weight", f"weight must be a finite number > 0, got {weight!r}")
+        record = self._record(x, label=y, weight=weight)
+        models = self._models
+        fresh = not models.keys
+        if fresh:
+            models.add_keys([_KEY])
+        known = [list(row) for row in models.labels]
+        try:
+            examples = self._examples(record)
+        except RecordError:
+            models.labels = known
+            raise
+        models.learn(examples)
+        return self
+
+    def score_one(self, x: Mapping[str, Any]) -> float | dict[LabelValue, float]:
+        """Return the score w.x (binary; > 0 is positive), or each known class's score (multiclass)."""
+        if self._settings.task == "multiclass" and not self._models.keys:
+            self._record(x)
+            return {}
+        out = self._outcome(x)
+        if self._settings.task == "binary":
+            return float(out.score[0])
+        return dict(zip(self.labels, out.scores[0].tolist(), strict=True))
+
+    def predict_one(self, x: Mapping[str, Any]) -> LabelValue | None:
+        """Return the predicted label; None where no class (or not that class's label) is known yet."""
+        if self._settings.task == "multiclass" and not self._models.keys:
+            return None
+        predicted = int(self._outcome(x).predicted[0])
+        return self.labels[predicted]
+
+    # -- looking inside --------------------------------------------------------------------------------
+
+    @property
+    def labels(self) -> list[Any]:
+        """Labels in class order; binary: [negative, positive]."""
+        known = self._models.labels[0] if self._models.keys else [None, self._settings.positive]
+        if self._settings.task == "binary" and self._settings.positive is None:
+            return default_labels(known)
+        return list(known)
+
+    @property
+    def n_seen(self) -> int:
+        """Examples scored by ``learn_one``."""
+        return int(self._models.counts[0, N_SEEN]) if self._models.keys else 0
+
+    @property
+    def n_learned(self) -> int:
+        """Labelled examples that had features."""
+        return int(self._models.counts[0, N_LEARNED]) if self._models.keys else 0
+
+    @property
+    def n_updates(self) -> int:
+        """Examples that moved the weights."""
+        return int(self._models.states[0].counts[0, UPDATES]) if self._models.keys else 0
+
+    def weights(self) -> dict[Any, Any]:
+        """Return {feature: weight}; multiclass {label: {...}}; a learner of two views {view: {...}}."""
+        return self._by_name("w")
+
+    def variances(self) -> dict[Any, Any]:
+        """Return the diagonal of the covariance like :meth:`weights`; {} for a first-order learner."""
+        return self._by_name("sigma") if self._learner.row.second_order else {}
+
+    def _by_name(self, array: str) -> dict[Any, Any]:
+        models = self._models
+        if not models.keys:
+            return {}
+        names = [models.vocabulary.names[j] for j in models.feature.tolist()]
+        table = block_values(models, 0, 0, array)
+        chosen = learner_features(self._learner, models, names)
+        if self._settings.task == "multiclass":
+            return {
+                label: {names[j]: float(table[j, c]) for j in chosen} for c, label in enumerate(models.labels[0])
+            }
+        flat = {names[j]: float(table[j, 0]) for j in chosen}
+        if not self._learner.row.views:
+            return flat
+        views: dict[Any, Any] = {view: {} for view in models.settings.views}
+        for name, value in flat.items():
+            view, _, rest = name.partition(":")
+            views[view][rest] = value
+        return views
+
+    def to_bytes(self) -> bytes:
+        """Return the same versioned bytes that the stream keeps in state."""
+        return codec.encode(self._models)
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self._learner.params.items())
+        return f"palearn.make({self._learner.algorithm!r}, task={self._settings.task!r}, {options})"
+
+    # -- between names and arrays ----------------------------------------------------------------------
+
+    def _record(self, x: Mapping[str, Any], label: LabelValue | None = None, weight: float | None = None) -> Record:
+        nested = bool(x) and all(isinstance(part, Mapping) for part in x.values())
+        if (nested or self._learner.row.views) and not self._settings.views:
+            self._name_views(x)
+        if self._settings.views:
+            views = {str(view): numbers(f"view {view!r}", dict(part)) for view, part in x.items()}
+            return Record(label=label, views=views, weight=weight)
+        return Record(label=label, features=numbers("features", dict(x)), weight=weight)
+
+    def _name_views(self, x: Mapping[str, Any]) -> None:
+        """Take the views' names from the first example that has them."""
+        if self._models.keys or not all(isinstance(part, Mapping) for part in x.values()):
+            raise RecordError("bad_view", "views must map each view's name to its features, from the first example on")
+        old = self._settings
+        self._settings = Settings(
+            task=old.task, positive=old.positive, bias=old.bias, views=check_views([str(view) for view in x])
+        )
+        if self._learner.row.views and len(x) != 2:
+            raise RecordError("bad_view", f"{self._learner.algorithm} needs two views, got {len(x)}")
+        self._models = Models(self._settings, [self._learner])
+
+    def _examples(self, record: Record) -> Examples:
+        models, settings = self._models, self._settings
+        key = np.zeros(1, np.int64)
+        room = (self._learner.max_features or 10**9) - (len(models.feature) if models.keys else 0)
+        flat, faults = flatten([record], models.vocabulary, 10**9)
+        y, known, bad = classify(key, [record.label], models.labels, settings.task, settings.positive)
+        for fault in (faults | bad).values():
+            raise fault
+        if self._learner.max_features is not None and record.label is not None:
+            fresh = np.setdiff1d(flat.feature, models.feature).size
+            if fresh > room + models.vocabulary.biases:
+                raise LearnerError(
+                    f"{self._learner.algorithm}: a full covariance holds at most {self._learner.max_features} features "
+                    "(max_full_features); use covariance='diagonal' for more"
+                )
+        weight = np.array([1.0 if record.weight is None else record.weight])
+        return Examples(flat, key, y, known, weight)
+
+    def _outcome(self, x: Mapping[str, Any]) -> Outcome:
+        record = self._record(x)
+        if not self._models.keys:
+            empty = Models(self._settings, [self._learner])
+            empty.add_keys([_KEY])
+            empty._grow(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, -1))
+            return Model(self._settings, self._learner, empty)._outcome(x)
+        return self._models.score(self._examples(record))[0]
+
+
+def default_labels(known: list[Any]) -> list[Any]:
+    """Return a binary key's labels, those not yet named filled in to match the other (1: -1, True: False)."""
+    negative, positive = known
+    if negative is None:
+        negative = False if isinstance(positive, bool) else DEFAULT_BINARY[0]
+    if positive is None:
+        positive = True if isinstance(negative, bool) else DEFAULT_BINARY[1]
+    return [negative, positive]
+
+
+def check_views(names: list[str]) -> tuple[str, ...]:
+    """Return the views' names, or raise if one is empty, stands twice or holds a colon."""
+    for name in names:
+        if not name or ":" in name or names.count(name) > 1:
+            raise LearnerError(f"a view's name must be text without ':', each once; got {name!r}")
+    return tuple(names)
+
+
+def block_values(models: Models, key: int, learner: int, array: str) -> Any:
+    """Return features x blocks of a weights array, or the diagonals of a packed one."""
+    features, blocks = int(models.layout.features[key]), int(models.layout.blocks[key])
+    values = models.states[learner].arrays[array]
+    spec = next(spec for spec in models.learners[learner].arrays if spec.name == array)
+    if spec.shape == "weights":
+        at = int(models.layout.start[key])
+        return values[at : at + features * blocks].reshape(features, blocks)
+    at = int(models.layout.packed[key])
+    triangle = features * (features + 1) // 2
+    diagonal = np.arange(1, features + 1).cumsum() - 1
+    return values[at : at + blocks * triangle].reshape(blocks, triangle)[:, diagonal].T
+
+
+def learner_features(learner: Learner, models: Models, names: list[str]) -> list[int]:
+    """Return which of a key's features the learner uses: of its view, with the biases that are its own."""
+    views = models.settings.views
+    if not views:
+        return list(range(len(names)))
+    own = {f"{view}:{BIAS}" for view in views}
+    if learner.row.views:
+        return [j for j, name in enumerate(names) if name != BIAS]
+    view = None if learner.view is None else f"{learner.view}:"
+    return [
+        j for j, name in enumerate(names) if name == BIAS or (name not in own and (view is None or name.startswith(view)))
+    ]
+
+
+def make(
+    name: str,
+    *,
+    task: str = "binary",
+    bias: bool = True,
+    positive: LabelValue | None = None,
+    tie: str = "negative",
+    **options: Any,
+) -> Model:
+    """Make a model by the name of its learner.
+
+    Parameters
+    ----------
+    name
+        A name of :func:`learners`, e.g. ``"arow"``.
+    task
+        ``"binary"`` or ``"multiclass"``.
+    bias
+        Add a constant feature 1, a feature like any other (the papers have none).
+    positive
+        Binary: the label of the positive class; needed where labels are text.
+    tie
+        Binary: the class of a score of exactly 0, ``"negative"`` or ``"positive"``.
+    **options
+        Hyper-parameters, e.g. ``r=1.0``; see :func:`learners` for domains and defaults.
+
+    Raises
+    ------
+    LearnerError
+        An option is unknown or outside its domain.
+    """
+    if not isinstance(bias, bool):
+        raise LearnerError(f"{name}: bias must be True or False, got {bias!r}")
+    if positive is not None and task != "binary":
+        raise LearnerError(f"{name}: positive={positive!r} is for the binary task, task is {task!r}")
+    learner = Learner(name, name, task=task, tie=tie, options=options)
+    return Model(Settings(task=task, positive=positive, bias=bias), learner)
+
+
+def from_bytes(blob: bytes) -> Model:
+    """Return the model in bytes of :meth:`Model.to_bytes`, or of a state with one key and one learner.
+
+    Raises
+    ------
+    StateFormatError
+        The bytes are damaged, too new, or hold more than one model.
+    """
+    models = codec.decode(blob)
+    if len(models.learners) != 1 or len(models.keys) > 1:
+        raise StateFormatError(
+            f"these bytes hold {len(models.keys)} keys and {len(models.learners)} learners; "
+            "palearn.from_bytes reads one model, palearn.codec.decode all of them"
+        )
+    return Model(models.settings, models.learners[0], models)
+
+
+def learners() -> list[dict[str, Any]]:
+    """Return every learner: name, summary, tasks, source and hyper-parameters with domains and defaults."""
+    return [
+        {
+            "name": row.name,
+            "summary": row.summary,
+            "tasks": list(row.tasks),
+            "source": row.source,
+            "parameters": [
+                {"name": p.name, "default": p.default, "domain": p.domain, "meaning": p.meaning} for p in row.parameters
+            ],
+        }
+        for row in LEARNERS.values()
+    ]
+
+
+__all__ = ["Model", "from_bytes", "label_text", "learners", "make"]

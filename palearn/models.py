@@ -1,0 +1,404 @@
+"""The models of many keys over one vocabulary of feature names, as flat arrays that kernels change in place."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+
+from palearn import labels as label_rules
+from palearn import metrics
+from palearn.examples import Flat, Vocabulary, assign, learnable, select
+from palearn.learners import ArraySpec, Layout, Learner, Outcome, Rows
+from palearn.records import LabelValue
+from palearn.types import BoolArray, ByteArray, FloatArray, Int32Array, IntArray
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all models of a stream share.
+
+    Parameters
+    ----------
+    task
+        ``binary`` or ``multiclass``.
+    positive
+        The positive class's label; None: numbers > 0 and true are positive.
+    bias
+        Whether every example has a constant feature 1 (one more a view where there are views).
+    views
+        Names of the views, or ().
+    window, fading
+        Of the rolling and the faded error.
+    max_features
+        Most features a key keeps; the least useful leave.
+    """
+
+    task: str = "binary"
+    positive: LabelValue | None = None
+    bias: bool = True
+    views: tuple[str, ...] = ()
+    window: int = 1000
+    fading: float = 0.999
+    max_features: int = 10_000
+
+
+@dataclass
+class Examples:
+    """Checked examples, grouped by key and in order within each; see :class:`palearn.learners.Rows`."""
+
+    flat: Flat
+    key: IntArray
+    y: IntArray
+    known: IntArray
+    weight: FloatArray
+
+
+@dataclass
+class LearnerState:
+    """One learner's arrays over all keys, and its counts (columns: :mod:`palearn.metrics`)."""
+
+    arrays: dict[str, FloatArray]
+    counts: IntArray = field(default_factory=lambda: np.zeros((0, len(metrics.LEARNER_COUNTS)), np.int64))
+    sums: FloatArray = field(default_factory=lambda: np.zeros((0, len(metrics.LEARNER_SUMS))))
+    hits: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    predictions: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    ring: ByteArray = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+
+class Models:
+    """The models of many keys: one a key and learner.
+
+    Keys, labels and features are numbered in the order of their first appearance in a key's own records, so
+    nothing here depends on which keys share the arrays or on where one batch ends.
+    """
+
+    def __init__(self, settings: Settings, learners: Sequence[Learner]) -> None:
+        self.settings = settings
+        self.learners = tuple(learners)
+        self.vocabulary = Vocabulary(settings.views, bias=settings.bias)
+        limits = [most for learner in learners if (most := learner.max_features) is not None]
+        self.limit = min([settings.max_features, *limits]) + self.vocabulary.biases
+        self.keys: list[str] = []
+        self.index: dict[str, int] = {}
+        self.topics: list[str] = []
+        self.labels: list[label_rules.Known] = []
+        self.counts: IntArray = np.zeros((0, len(metrics.KEY_COUNTS)), np.int64)
+        self.feature_ptr: IntArray = np.zeros(1, np.int64)
+        self.feature: Int32Array = np.zeros(0, np.int32)
+        self.class_ptr: IntArray = np.zeros(1, np.int64)
+        self.label_counts: IntArray = np.zeros(0, np.int64)
+        self.ring_ptr: IntArray = np.zeros(1, np.int64)
+        self.layout = layout_of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self.states = [LearnerState({a.name: np.zeros(0) for a in x.arrays}) for x in learners]
+        self.clock = 0  # records taken in so far; a key's last_seen is a reading of it
+        self.features_evicted = 0
+
+    # -- keys ------------------------------------------------------------------------------------------
+
+    def add_keys(self, names: Iterable[str]) -> None:
+        """Add new keys, with no features but the biases."""
+        task, positive = self.settings.task, self.settings.positive
+        biases = np.arange(self.vocabulary.biases, dtype=np.int32)
+        before = len(self.keys)
+        for name in names:
+            self.index[name] = len(self.keys)
+            self.keys.append(name)
+            self.topics.append("")
+            self.labels.append(label_rules.start(task, positive))
+        new = len(self.keys) - before
+        if new:
+            runs = self.feature_ptr[-1] + biases.size * np.arange(1, new + 1)
+            self.feature_ptr = np.concatenate([self.feature_ptr, runs])
+            self.feature = np.concatenate([self.feature, np.tile(biases, new)])
+
+    def keep_keys(self, keep: IntArray) -> None:
+        """Forget all keys but these (their numbers, ascending)."""
+        old, features = self.layout, np.diff(self.feature_ptr)[keep]
+        new = layout_of(features, old.blocks[keep])
+        for learner, state in zip(self.learners, self.states, strict=True):
+            for spec in learner.arrays:
+                old_ptr, new_ptr = _runs(spec, old), _runs(spec, new)
+                state.arrays[spec.name] = _take(state.arrays[spec.name], old_ptr, keep, new_ptr)
+            state.counts, state.sums = state.counts[keep], state.sums[keep]
+        class_ptr, ring_ptr = _pointers(np.diff(self.class_ptr)[keep]), _pointers(np.diff(self.ring_ptr)[keep])
+        for state in self.states:
+            state.hits = _take(state.hits, self.class_ptr, keep, class_ptr)
+            state.predictions = _take(state.predictions, self.class_ptr, keep, class_ptr)
+            state.ring = _take(state.ring, self.ring_ptr, keep, ring_ptr)
+        self.label_counts = _take(self.label_counts, self.class_ptr, keep, class_ptr)
+        feature_ptr = _pointers(features)
+        self.feature = _take(self.feature, self.feature_ptr, keep, feature_ptr)
+        self.feature_ptr, self.class_ptr, self.ring_ptr, self.layout = feature_ptr, class_ptr, ring_ptr, new
+        self.counts = self.counts[keep]
+        numbers = keep.tolist()
+        self.keys = [self.keys[k] for k in numbers]
+        self.topics = [self.topics[k] for k in numbers]
+        self.labels = [self.labels[k] for k in numbers]
+        self.index = {name: k for k, name in enumerate(self.keys)}
+
+    # -- learning --------------------------------------------------------------------------------------
+
+    def learn(self, examples: Examples) -> tuple[list[Outcome], BoolArray]:
+        """Score, learn and count examples.
+
+        Returns
+        -------
+        outcomes : what happened, a row an example, for each learner
+        learned : whether each example was shown to the learners with its label; not so where it has no label,
+            no features, or a norm that is no positive finite number
+        """
+        flat, n = examples.flat, examples.key.size
+        outcomes = [empty_outcome(n) for _ in self.learners]
+        learn = learnable(flat.views, flat.bounds, flat.value, self.settings.bias) & (examples.y >= 0)
+        slot = np.empty(flat.feature.size, np.int32)
+        first = 0
+        while first < n:
+            stop, new, added = assign(
+                flat.views, flat.bounds, flat.feature, examples.key, learn, first,
+                self.feature_ptr, self.feature, len(self.vocabulary.names), self.limit, slot,
+            )  # fmt: skip
+            key, y = examples.key[first:stop], examples.y[first:stop]
+            self._grow(new, added, key, y)
+            tail = (key, y, examples.known[first:stop], learn[first:stop], examples.weight[first:stop])
+            self._run(flat, slot, first, stop, tail, [Outcome(*(a[first:stop] for a in out)) for out in outcomes])
+            if stop < n:
+                self._forget_features(int(examples.key[stop]), flat, stop)
+            first = stop
+        return outcomes, learn
+
+    def score(self, examples: Examples) -> list[Outcome]:
+        """Score examples without learning or counting; ``Outcome.scores`` holds every class's score."""
+        flat, n = examples.flat, examples.key.size
+        slot = np.empty(flat.feature.size, np.int32)
+        nothing = np.zeros(n, np.bool_)
+        assign(
+            flat.views, flat.bounds, flat.feature, examples.key, nothing, 0,
+            self.feature_ptr, self.feature, len(self.vocabulary.names), self.limit, slot,
+        )  # fmt: skip
+        classes = int(np.diff(self.class_ptr).max(initial=0))
+        outcomes = [empty_outcome(n, classes) for _ in self.learners]
+        tail = (examples.key, np.full(n, -1, np.int64), examples.known, nothing, examples.weight)
+        self._score(flat, slot, 0, n, tail, outcomes)
+        return outcomes
+
+    def _score(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: tuple, outcomes: list[Outcome]) -> None:  # type: ignore[type-arg]
+        selections: dict[tuple[int, int], Rows] = {}
+
+        def rows(view: int, bias: int) -> Rows:
+            if (view, bias) not in selections:
+                entries = select(flat.views, flat.bounds, slot, flat.value, first, stop, view, bias)
+                selections[view, bias] = Rows(*entries, *tail)
+            return selections[view, bias]
+
+        bias, views = self.settings.bias, self.settings.views
+        for learner, state, out in zip(self.learners, self.states, outcomes, strict=True):
+            if learner.row.views:
+                parts = [rows(v, v + 1 if bias else -1) for v in range(len(views))]
+            else:
+                view = -1 if learner.view is None else views.index(learner.view)
+                parts = [rows(view, 0 if bias else -1)]
+            learner.run(parts, self.layout, state.arrays, out)
+
+    def _run(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: tuple, outcomes: list[Outcome]) -> None:  # type: ignore[type-arg]
+        self._score(flat, slot, first, stop, tail, outcomes)
+        key, y, _, learn, _ = tail
+        n = self.counts[:, metrics.N].copy()
+        for state, out in zip(self.states, outcomes, strict=True):
+            metrics.count_learner(
+                key, y, out, n, self.settings.window, self.settings.fading, self.class_ptr, self.ring_ptr,
+                state.counts, state.sums, state.hits, state.predictions, state.ring,
+            )  # fmt: skip
+        metrics.count_keys(key, y, learn, self.class_ptr, self.counts, self.label_counts)
+
+    def _grow(self, new: Int32Array, added: IntArray, key: IntArray, y: IntArray) -> None:
+        """Make room for new keys, features and classes, and for the window bits of a run of rows."""
+        keys, before = len(self.keys), len(self.counts)
+        if new.size:
+            feature_ptr = _pointers(np.diff(self.feature_ptr) + added)
+            self.feature = _append(self.feature, self.feature_ptr, new, _pointers(added), feature_ptr)
+            self.feature_ptr = feature_ptr
+        classes = np.full(keys, 2, np.int64)
+        if self.settings.task == "multiclass":
+            classes[:before] = np.diff(self.class_ptr)
+            for k in np.unique(key).tolist():
+                classes[k] = len(self.labels[k])
+        if keys > before:
+            self.counts = _more_rows(self.counts, keys)
+            self.counts[before:, metrics.LAST_LABEL] = -1
+            for state in self.states:
+                state.counts, state.sums = _more_rows(state.counts, keys), _more_rows(state.sums, keys)
+        self._grow_arrays(classes, keys > before)
+        labelled = np.bincount(key[y >= 0], minlength=keys)
+        seen = np.minimum(self.counts[:, metrics.N] + labelled, self.settings.window)
+        ring_ptr = _pointers((seen + 7) // 8)
+        if keys > before or ring_ptr[-1] != self.ring_ptr[-1]:
+            old = _extended(self.ring_ptr, keys)
+            for state in self.states:
+                state.ring = _spread(state.ring, old, ring_ptr)
+            self.ring_ptr = ring_ptr
+
+    def _grow_arrays(self, classes: IntArray, new_keys: bool) -> None:
+        features = np.diff(self.feature_ptr)
+        blocks = classes if self.settings.task == "multiclass" else np.ones(features.size, np.int64)
+        old, new = self.layout, layout_of(features, blocks)
+        class_ptr = _pointers(classes)
+        if new_keys or class_ptr[-1] != self.class_ptr[-1]:
+            ptr = _extended(self.class_ptr, classes.size)
+            self.label_counts = _spread(self.label_counts, ptr, class_ptr)
+            for state in self.states:
+                state.hits = _spread(state.hits, ptr, class_ptr)
+                state.predictions = _spread(state.predictions, ptr, class_ptr)
+            self.class_ptr = class_ptr
+        elif old.start[-1] == new.start[-1]:
+            return
+        old = layout_of(_more_rows(old.features, features.size), _more_rows(old.blocks, features.size))
+        for learner, state in zip(self.learners, self.states, strict=True):
+            for spec in learner.arrays:
+                move = _move_packed if spec.shape == "packed" else _move_weights
+                state.arrays[spec.name] = move(state.arrays[spec.name], old, new, spec.fill)
+        self.layout = new
+
+    def _forget_features(self, k: int, flat: Flat, row: int) -> None:
+        """Drop key ``k``'s least useful features, so that the features of ``row`` find room.
+
+        Useful is what weighs: the largest sum of absolute weights in any learner. The row's own features and
+        the biases stay; at least an eighth of the limit goes, so that dropping is rare. It happens before
+        the same record whatever the batches.
+        """
+        low, high = int(self.feature_ptr[k]), int(self.feature_ptr[k + 1])
+        features = self.feature[low:high]
+        size, blocks = high - low, int(self.layout.blocks[k])
+        use = np.zeros(size)
+        for learner, state in zip(self.learners, self.states, strict=True):
+            at = int(self.layout.start[k])
+            weights = state.arrays[learner.arrays[0].name][at : at + size * blocks]
+            use = np.maximum(use, np.abs(weights).reshape(size, blocks).sum(axis=1))
+        wanted = flat.feature[flat.bounds[row * flat.views] : flat.bounds[(row + 1) * flat.views]]
+        kept = np.isin(features, wanted)
+        kept[: self.vocabulary.biases] = True
+        fresh = np.setdiff1d(wanted, features).size
+        drop = min(max(size + fresh - self.limit, self.limit // 8), int((~kept).sum()))
+        order = np.argsort(np.where(kept, np.inf, use), kind="stable")
+        stay = np.sort(order[drop:])
+        self.features_evicted += drop
+        self._keep_features(k, stay)
+
+    def _keep_features(self, k: int, stay: IntArray) -> None:
+        old = self.layout
+        low, high = int(self.feature_ptr[k]), int(self.feature_ptr[k + 1])
+        features = np.diff(self.feature_ptr)
+        features[k] = stay.size
+        self.feature = np.concatenate([self.feature[:low], self.feature[low:high][stay], self.feature[high:]])
+        self.feature_ptr = _pointers(features)
+        for learner, state in zip(self.learners, self.states, strict=True):
+            for spec in learner.arrays:
+                ptr = _runs(spec, old)
+                array = state.arrays[spec.name]
+                run = array[ptr[k] : ptr[k + 1]]
+                blocks = int(old.blocks[k])
+                if spec.shape == "packed":
+                    rows, columns = np.tril_indices(stay.size)
+                    at = stay[rows] * (stay[rows] + 1) // 2 + stay[columns]
+                    part = run.reshape(blocks, -1)[:, at].ravel()
+                else:
+                    part = run.reshape(high - low, blocks)[stay].ravel()
+                state.arrays[spec.name] = np.concatenate([array[: ptr[k]], part, array[ptr[k + 1] :]])
+        self.layout = layout_of(features, old.blocks)
+
+
+def empty_outcome(n: int, classes: int = 0) -> Outcome:
+    """Return an outcome of n rows to be filled; ``classes`` > 0 asks for every class's score."""
+    scores = np.zeros((n if classes else 0, classes))
+    return Outcome(np.zeros(n), np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.bool_), np.full(n, -1.0), scores)
+
+
+def layout_of(features: IntArray, blocks: IntArray) -> Layout:
+    """Return where each key's numbers are, given its features and blocks; the starts have one more entry."""
+    return Layout(features, blocks, _pointers(features * blocks), _pointers(blocks * (features * (features + 1) // 2)))
+
+
+def _runs(spec: ArraySpec, layout: Layout) -> IntArray:
+    return layout.packed if spec.shape == "packed" else layout.start
+
+
+def _pointers(sizes: IntArray) -> IntArray:
+    out = np.zeros(sizes.size + 1, np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out
+
+
+def _more_rows(array, rows):  # type: ignore[no-untyped-def]
+    """Return the array with zero rows added at its end."""
+    out = np.zeros((rows, *array.shape[1:]), array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+def _extended(ptr: IntArray, keys: int) -> IntArray:
+    """Return pointers with empty runs for keys that are new."""
+    return np.concatenate([ptr, np.full(keys + 1 - ptr.size, ptr[-1])])
+
+
+@njit(cache=True)
+def _spread(old, old_ptr, new_ptr):  # type: ignore[no-untyped-def]
+    """Copy each run to the start of its new, longer run; the rest is 0."""
+    out = np.zeros(new_ptr[-1], old.dtype)
+    for k in range(new_ptr.size - 1):
+        for j in range(old_ptr[k + 1] - old_ptr[k]):
+            out[new_ptr[k] + j] = old[old_ptr[k] + j]
+    return out
+
+
+@njit(cache=True)
+def _take(old, old_ptr, keep, new_ptr):  # type: ignore[no-untyped-def]
+    """Copy the runs of the keys kept."""
+    out = np.empty(new_ptr[-1], old.dtype)
+    for i in range(keep.size):
+        for j in range(new_ptr[i + 1] - new_ptr[i]):
+            out[new_ptr[i] + j] = old[old_ptr[keep[i]] + j]
+    return out
+
+
+@njit(cache=True)
+def _append(old, old_ptr, new, added_ptr, new_ptr):  # type: ignore[no-untyped-def]
+    """Copy each run and append its key's new items."""
+    out = np.empty(new_ptr[-1], old.dtype)
+    for k in range(new_ptr.size - 1):
+        at = new_ptr[k]
+        for j in range(old_ptr[k], old_ptr[k + 1]):
+            out[at] = old[j]
+            at += 1
+        for j in range(added_ptr[k], added_ptr[k + 1]):
+            out[at] = new[j]
+            at += 1
+    return out
+
+
+@njit(cache=True)
+def _move_weights(array, old, new, fill):  # type: ignore[no-untyped-def]
+    out = np.full(new.start[-1], fill)
+    for k in range(new.features.size):
+        before, after = old.blocks[k], new.blocks[k]
+        for f in range(old.features[k]):
+            for b in range(before):
+                out[new.start[k] + f * after + b] = array[old.start[k] + f * before + b]
+    return out
+
+
+@njit(cache=True)
+def _move_packed(array, old, new, fill):  # type: ignore[no-untyped-def]
+    out = np.zeros(new.packed[-1])
+    for k in range(new.features.size):
+        before = old.features[k] * (old.features[k] + 1) // 2
+        after = new.features[k] * (new.features[k] + 1) // 2
+        for b in range(new.blocks[k]):
+            to = new.packed[k] + b * after
+            grown = b < old.blocks[k]
+            if grown:
+                source = old.packed[k] + b * before
+                for j in range(before):
+                    out[to + j] = array[source + j]
+            for f in range(old.features[k] if grown else 0, new.features[k]):
+                out[to + f * (f + 1) // 2 + f] = fill
+    return out

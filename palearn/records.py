@@ -1,0 +1,275 @@
+"""The record format: wire bytes to :class:`Record` and back. The one place that knows it.
+
+A value is a JSON object::
+
+    {"label": "spam", "features": {"free": 1, "len": 0.3, "lang": "en", "urgent": true}}
+    {"id": "42", "label": -1, "views": {"page": {"exam": 2}, "link": {"cs101": 1}}}
+    {"label": 1, "features": "3:1 11:0.5"}                    LIBSVM text
+    {"label": 1, "x": [0.1, 0, 2.3]}                          dense; features are named "0", "1", "2"
+
+A feature value is a number, a boolean (1 or 0), a string (one-hot, ``name=value``), a list of strings (a bag:
+``name=item`` counts) or null (absent). ``weight`` (> 0), ``id`` and ``time`` are optional; other top-level
+fields are ignored. Order of features is kept: sums run in it.
+"""
+
+import json
+import math
+from numbers import Real
+from typing import Any
+
+import msgspec
+
+from palearn.errors import RecordError
+
+LabelValue = str | int | float | bool
+Label = LabelValue | None
+
+#: Every reason code of the ``rejected`` table.
+REASONS = (
+    "not_utf8",
+    "not_json",
+    "not_object",
+    "no_key",
+    "no_features",
+    "bad_features",
+    "bad_label",
+    "not_binary",
+    "too_many_labels",
+    "non_finite",
+    "too_many_features",
+    "name_too_long",
+    "reserved_name",
+    "too_large",
+    "bad_view",
+    "bad_weight",
+    "bad_id",
+    "bad_line",
+    "conflict",
+)
+
+#: Name of the constant feature that ``bias: true`` adds; records may not use it.
+BIAS = "(bias)"
+
+
+class Record(msgspec.Struct, gc=False, omit_defaults=True):
+    """One example, or a part of one, as it travels; features are already numbers."""
+
+    label: Label = None
+    features: dict[str, float] | None = None
+    views: dict[str, dict[str, float]] | None = None
+    id: str | int | None = None
+    weight: float | None = None
+    time: str | int | float | None = None
+
+
+class _Wire(Record, gc=False):
+    """What the fast decoder accepts; everything else is read again, with reasons, by :func:`_careful`."""
+
+    x: None = None
+
+
+_fast = msgspec.json.Decoder(_Wire).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(record: Record) -> bytes:
+    """Return the record's wire bytes (JSON; features in their order)."""
+    return _encode(record)
+
+
+def decode_value(value: bytes | None) -> Record:
+    """Return the record in ``value``.
+
+    Raises
+    ------
+    RecordError
+        With a reason of :data:`REASONS` and a sentence; whole views, labels that fit the task and limits of
+        size are checked where the configuration is known (:mod:`palearn.bucket`).
+    """
+    try:
+        record: Record = _fast(value)  # type: ignore[arg-type]
+    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError):
+        record = _careful(value)
+    if record.features is None and record.views is None:
+        raise RecordError("no_features", "no field 'features', 'views' or 'x'")
+    weight = record.weight
+    if weight is not None and not 0.0 < weight < math.inf:
+        raise RecordError("bad_weight", f"weight must be a finite number > 0, got {weight!r}")
+    return record
+
+
+def _careful(value: bytes | None) -> Record:
+    """Read a value that the fast decoder refused: strings as features, or a reason to reject it."""
+    fields = _parse(value)
+    if not isinstance(fields, dict):
+        raise RecordError("not_object", f"the value is a JSON {type(fields).__name__}, not an object")
+    label = fields.get("label")
+    if label is not None and not isinstance(label, LabelValue):
+        raise RecordError("bad_label", f"label must be text, a number or a boolean, got {_short(label)}")
+    if isinstance(label, float) and not math.isfinite(label):
+        raise RecordError("bad_label", f"label must be finite, got {label!r}")
+    identity = fields.get("id")
+    if identity is not None and (not isinstance(identity, str | int) or isinstance(identity, bool)):
+        raise RecordError("bad_id", f"id must be text or an integer, got {_short(identity)}")
+    weight = fields.get("weight")
+    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float)):
+        raise RecordError("bad_weight", f"weight must be a finite number > 0, got {_short(weight)}")
+    time = fields.get("time")
+    return Record(
+        label=label,
+        features=_features(fields),
+        views=_views(fields.get("views")),
+        id=identity,
+        weight=None if weight is None else number("weight", weight),
+        time=time if isinstance(time, str | int | float) else None,
+    )
+
+
+def _parse(value: bytes | None) -> Any:
+    """Parse JSON, finding out why it is none; NaN and infinity are named as such."""
+    if value is None:
+        raise RecordError("not_json", "the record has no value (a tombstone)")
+    try:
+        text = bytes(value).decode()
+    except UnicodeDecodeError as error:
+        raise RecordError("not_utf8", f"the value is not UTF-8 at byte {error.start}") from None
+    try:
+        fields = json.loads(text, parse_constant=_refuse_constant)
+        # An escaped lone surrogate is JSON, but no text that could be written anywhere.
+        json.dumps(fields, ensure_ascii=False).encode()
+        return fields
+    except RecordError:
+        raise
+    except UnicodeEncodeError:
+        raise RecordError("not_utf8", "the value holds an escaped half of a surrogate pair") from None
+    except RecursionError:
+        raise RecordError("not_json", "the value is nested too deeply") from None
+    except ValueError as error:
+        raise RecordError("not_json", f"the value is not JSON: {str(error)[:200]}") from None
+
+
+def _refuse_constant(word: str) -> float:
+    raise RecordError("non_finite", f"the value holds {word}, which is not a finite number")
+
+
+def _features(fields: dict[str, Any]) -> dict[str, float] | None:
+    features, dense = fields.get("features"), fields.get("x")
+    if features is not None and dense is not None:
+        raise RecordError("bad_features", "give 'features' or 'x', not both")
+    if dense is not None:
+        if not isinstance(dense, list):
+            raise RecordError("bad_features", f"'x' must be a list of numbers, got {_short(dense)}")
+        return numbers("x", {str(i): item for i, item in enumerate(dense)})
+    if isinstance(features, str):
+        return parse_libsvm(features.split())
+    return None if features is None else numbers("features", features)
+
+
+def _views(views: Any) -> dict[str, dict[str, float]] | None:
+    if views is None:
+        return None
+    if not isinstance(views, dict):
+        raise RecordError("bad_view", f"'views' must map a view's name to its features, got {_short(views)}")
+    return {view: numbers(f"view {view!r}", features) for view, features in views.items() if features is not None}
+
+
+def numbers(where: str, features: Any) -> dict[str, float]:
+    """Return feature values as numbers: booleans, one-hot strings, bags and nulls resolved, order kept."""
+    if not isinstance(features, dict):
+        raise RecordError("bad_features", f"{where} must map names to values, got {_short(features)}")
+    out: dict[str, float] = {}
+    for name, item in features.items():
+        if isinstance(item, str):
+            out[f"{name}={item}"] = out.get(f"{name}={item}", 0.0) + 1.0
+        elif isinstance(item, Real):
+            out[name] = number(name, item)
+        elif isinstance(item, list):
+            for word in item:
+                if not isinstance(word, str):
+                    raise RecordError("bad_features", f"feature {name[:60]!r}: a bag holds text only, got {_short(word)}")
+                out[f"{name}={word}"] = out.get(f"{name}={word}", 0.0) + 1.0
+        elif item is not None:
+            raise RecordError("bad_features", f"feature {name[:60]!r} must be a number, boolean, text, list of text or null")
+    return out
+
+
+def number(name: str, item: Real | float) -> float:
+    """Return a finite float, or raise ``non_finite``."""
+    try:
+        value = float(item)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise RecordError("non_finite", f"{name[:60]!r} is {value}, not a finite number")
+    return value
+
+
+def parse_libsvm(items: list[str]) -> dict[str, float]:
+    """Return the features of LIBSVM items such as ``["3:1", "11:0.5"]``; names are the indices as written."""
+    out: dict[str, float] = {}
+    for item in items:
+        name, colon, text = item.rpartition(":")
+        if not colon or not name:
+            raise RecordError("bad_features", f"expected index:value, got {item[:60]!r}")
+        if name in out:
+            raise RecordError("bad_features", f"feature {name[:60]!r} stands twice")
+        try:
+            value = float(text)
+        except ValueError:
+            raise RecordError("bad_features", f"feature {name[:60]!r}: {text[:60]!r} is no number") from None
+        out[name] = number(name, value)
+    return out
+
+
+def _short(item: Any) -> str:
+    text = repr(item)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def label_text(label: LabelValue) -> str:
+    """Return a label as the text that tables show and that tells classes apart (1, 1.0 and "1" are one class)."""
+    if isinstance(label, bool):
+        return "true" if label else "false"
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return str(label)
+
+
+def record_key(record: Record, field: str) -> str | None:
+    """Return the text of one field of a record, to be its key, or None when it is not there or empty.
+
+    The field is ``id``, ``label`` or ``time``, or a feature's value, or the value of the first one-hot
+    feature ``field=value``. In a record of views a feature is named ``view:name``.
+    """
+    if field in ("id", "label", "time"):
+        top: Label = getattr(record, field)
+        if top is not None:
+            return label_text(top) or None
+    features = record.features
+    if record.views is not None and features is None:
+        view, _, field = field.partition(":")
+        features = record.views.get(view)
+    if features is None:
+        return None
+    value = features.get(field)
+    if value is not None:
+        return label_text(value)
+    prefix = field + "="
+    for name in features:
+        if name.startswith(prefix):
+            return name[len(prefix) :] or None
+    return None
+
+
+def key_of(value: bytes | None, field: str) -> bytes | None:
+    """Return the key that a value holds: its top-level ``field``, or as :func:`record_key` finds it.
+
+    None where the value has no such field or is no record; then it is rejected as such.
+    """
+    try:
+        fields = msgspec.json.decode(value)  # type: ignore[arg-type]
+        top = fields.get(field) if isinstance(fields, dict) else None
+        text = label_text(top) if isinstance(top, LabelValue) else record_key(decode_value(value), field)
+    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError, RecordError):
+        return None
+    return None if text is None else text.encode()
