@@ -1,0 +1,353 @@
+"""Rows of the output tables as Arrow batches, built from the models' arrays without a loop over keys."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from palearn import metrics
+from palearn.codec import VERSION
+from palearn.learners import Outcome
+from palearn.metrics import (
+    BASELINE_MISTAKES,
+    DIFFERENCE,
+    DIFFERENCE_N,
+    FADED,
+    FADED_WEIGHT,
+    HINGE,
+    LAST_OFFSET,
+    LAST_PARTITION,
+    MISTAKES,
+    N_LEARNED,
+    N_SEEN,
+    UPDATED_BATCH,
+    UPDATES,
+    WINDOW_MISTAKES,
+    N,
+)
+from palearn.model import default_labels, learner_features
+from palearn.models import Models
+from palearn.records import label_text
+from palearn.types import IntArray
+
+_NAMES = pa.list_(pa.dictionary(pa.int32(), pa.string()))
+
+MODELS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("learner", pa.string()),
+        ("algorithm", pa.string()),
+        ("params", pa.string()),
+        ("n_seen", pa.int64()),
+        ("n_learned", pa.int64()),
+        ("n_updates", pa.int64()),
+        ("labels", pa.list_(pa.string())),
+        ("features", pa.list_(pa.string())),
+        ("weights", pa.list_(pa.float64())),
+        ("variances", pa.list_(pa.float64())),
+        ("format_version", pa.int32()),
+        ("updated_batch", pa.int64()),
+        ("last_topic", pa.string()),
+        ("last_partition", pa.int32()),
+        ("last_offset", pa.int64()),
+    ]
+)
+METRICS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("learner", pa.string()),
+        ("n", pa.int64()),
+        ("mistakes", pa.int64()),
+        ("error", pa.float64()),
+        ("window_n", pa.int64()),
+        ("window_error", pa.float64()),
+        ("faded_error", pa.float64()),
+        ("updates", pa.int64()),
+        ("hinge", pa.float64()),
+        ("baseline_error", pa.float64()),
+        ("kappa", pa.float64()),
+        ("f1", pa.map_(pa.string(), pa.float64())),
+        ("view_difference", pa.float64()),
+        ("batch_n", pa.int64()),
+        ("batch_error", pa.float64()),
+        ("last_topic", pa.string()),
+        ("last_partition", pa.int32()),
+        ("last_offset", pa.int64()),
+    ]
+)
+PREDICTIONS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("id", pa.string()),
+        ("learner", pa.string()),
+        ("score", pa.float64()),
+        ("predicted", pa.string()),
+        ("label", pa.string()),
+        ("correct", pa.bool_()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+REJECTED = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+ACCOUNTS = pa.schema(
+    [
+        ("records", pa.int64()),
+        *((fate, pa.int64()) for fate in ("learned", "scored", "waiting", "duplicate", "rejected", "expired")),
+        ("keys_evicted", pa.int64()),
+        ("features_evicted", pa.int64()),
+        ("reasons", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+#: Tables whose rows come from the buckets.
+TABLES = {"models": MODELS, "metrics": METRICS, "predictions": PREDICTIONS, "rejected": REJECTED}
+
+
+class Texts:
+    """The labels of all keys as texts: class ``c`` of key ``k`` is ``names[ptr[k] + c]`` (None: not yet named)."""
+
+    def __init__(self, models: Models) -> None:
+        signed = models.settings.task == "binary" and models.settings.positive is None
+        rows = [default_labels(row) for row in models.labels] if signed else models.labels
+        self.names = pa.array([None if x is None else label_text(x) for row in rows for x in row], pa.string())
+        self.ptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=self.ptr[1:])
+
+    def of(self, keys: IntArray) -> pa.Array:
+        """Return the labels of some keys, a list a key."""
+        ptr, at = _ranges(self.ptr, keys)
+        return pa.ListArray.from_arrays(pa.array(ptr), self.names.take(pa.array(at)))
+
+    def name(self, key: IntArray, number: IntArray) -> pa.Array:
+        """Return each row's label; None where the number is negative."""
+        return self.names.take(pa.array(np.where(number < 0, 0, self.ptr[key] + number), mask=number < 0))
+
+
+def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBatch]:
+    """Return the models table's rows of ``keys``, a batch a learner; features are dictionary-encoded."""
+    names = pa.array(models.vocabulary.names, pa.string())
+    counts = models.counts[keys]
+    shared = {
+        **_key_and_place(models, keys),
+        "labels": texts.of(keys),
+        "n_seen": pa.array(counts[:, N_SEEN]),
+        "n_learned": pa.array(counts[:, N_LEARNED]),
+        "format_version": pa.array(np.full(keys.size, VERSION, np.int32)),
+        "updated_batch": pa.array(counts[:, UPDATED_BATCH]),
+    }
+    out = []
+    for learner, state in zip(models.learners, models.states, strict=True):
+        allowed = np.zeros(len(names), np.bool_)
+        allowed[learner_features(learner, models, models.vocabulary.names)] = True
+        ptr, feature = _allowed_features(models.feature_ptr, models.feature, allowed, keys)
+        values = {}
+        for spec in learner.arrays:
+            packed = spec.shape == "packed"
+            start = models.layout.packed if packed else models.layout.start
+            values[spec.name] = _by_label(
+                state.arrays[spec.name], start, packed, models.layout, keys, models.feature_ptr, models.feature, allowed
+            )
+        described = {**learner.params, "task": learner.task, "tie": learner.tie, "bias": models.settings.bias}
+        columns = {
+            **shared,
+            "learner": _constant(learner.name, keys.size),
+            "algorithm": _constant(learner.algorithm, keys.size),
+            "params": _constant(msgspec.json.encode(described).decode(), keys.size),
+            "n_updates": pa.array(state.counts[keys, UPDATES]),
+            "features": _list(ptr, pa.DictionaryArray.from_arrays(pa.array(feature), names)),
+            "weights": _list(*values["w"]),
+            "variances": _list(*values["sigma"]) if "sigma" in values else pa.nulls(keys.size, pa.list_(pa.float64())),
+        }
+        schema = MODELS.set(MODELS.get_field_index("features"), pa.field("features", _NAMES))
+        out.append(pa.record_batch([columns[name] for name in MODELS.names], schema=schema))
+    return out
+
+
+def metric_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBatch]:
+    """Return the metrics table's rows of ``keys``, a batch a learner."""
+    out = []
+    n = models.counts[:, N]
+    window_n = np.minimum(n, models.settings.window)
+    shared = _key_and_place(models, keys)
+    baseline = _ratio(models.counts[keys, BASELINE_MISTAKES], n[keys])
+    ptr, at = _ranges(models.class_ptr, keys)
+    labels = texts.of(keys).values
+    for learner, state in zip(models.learners, models.states, strict=True):
+        counts, sums = state.counts[keys], state.sums[keys]
+        kappa = metrics.kappas(
+            keys, n, state.counts[:, MISTAKES], models.class_ptr, models.label_counts, state.predictions
+        )
+        f1 = _ratio(2 * state.hits[at], models.label_counts[at] + state.predictions[at])
+        columns = {
+            **shared,
+            "learner": _constant(learner.name, keys.size),
+            "n": pa.array(n[keys]),
+            "mistakes": pa.array(counts[:, MISTAKES]),
+            "error": _ratio(counts[:, MISTAKES], n[keys]),
+            "window_n": pa.array(window_n[keys]),
+            "window_error": _ratio(counts[:, WINDOW_MISTAKES], window_n[keys]),
+            "faded_error": _ratio(sums[:, FADED], sums[:, FADED_WEIGHT]),
+            "updates": pa.array(counts[:, UPDATES]),
+            "hinge": _ratio(sums[:, HINGE], n[keys]),
+            "baseline_error": baseline,
+            "kappa": pa.array(kappa, mask=n[keys] == 0),
+            "f1": _f1_map(ptr, labels, f1),
+            "view_difference": _ratio(sums[:, DIFFERENCE], counts[:, DIFFERENCE_N]),
+            "batch_n": pa.nulls(keys.size, pa.int64()),
+            "batch_error": pa.nulls(keys.size, pa.float64()),
+        }
+        out.append(pa.record_batch([columns[name] for name in METRICS.names], schema=METRICS))
+    return out
+
+
+def _key_and_place(models: Models, keys: IntArray) -> dict[str, pa.Array]:
+    """Return the columns that say which key a row is of, and where its last record stands."""
+    numbers, counts = keys.tolist(), models.counts[keys]
+    return {
+        "key": pa.array([models.keys[k] for k in numbers], pa.string()),
+        "last_topic": pa.array([models.topics[k] for k in numbers], pa.string()),
+        "last_partition": pa.array(counts[:, LAST_PARTITION].astype(np.int32)),
+        "last_offset": pa.array(counts[:, LAST_OFFSET]),
+    }
+
+
+def prediction_rows(
+    models: Models,
+    texts: Texts,
+    key: IntArray,
+    y: IntArray,
+    outcomes: Sequence[Outcome],
+    ids: Sequence[str | None],
+    place: tuple[Sequence[str], IntArray, IntArray],
+) -> list[pa.RecordBatch]:
+    """Return the predictions table's rows of scored examples, a batch a learner; ``place`` is where they came from."""
+    topic, partition, offset = place
+    shared = {
+        "key": pa.array([models.keys[k] for k in key.tolist()], pa.string()),
+        "id": pa.array(ids, pa.string()),
+        "label": texts.name(key, y),
+        "topic": pa.array(topic, pa.string()),
+        "partition": pa.array(partition.astype(np.int32)),
+        "offset": pa.array(offset),
+    }
+    out = []
+    for learner, outcome in zip(models.learners, outcomes, strict=True):
+        columns = {
+            **shared,
+            "learner": _constant(learner.name, key.size),
+            "score": pa.array(outcome.score),
+            "predicted": texts.name(key, outcome.predicted),
+            "correct": pa.array(outcome.predicted == y, mask=y < 0),
+        }
+        out.append(pa.record_batch([columns[name] for name in PREDICTIONS.names], schema=PREDICTIONS))
+    return out
+
+
+def total_rows(totals: dict[str, dict[str, int]]) -> pa.RecordBatch:
+    """Return the metrics table's rows over all keys (key null), one a learner."""
+    rows = [
+        {
+            "learner": name,
+            "n": t["n"],
+            "mistakes": t["mistakes"],
+            "error": t["mistakes"] / t["n"] if t["n"] else None,
+            "batch_n": t["batch_n"],
+            "batch_error": t["batch_mistakes"] / t["batch_n"] if t["batch_n"] else None,
+        }
+        for name, t in totals.items()
+    ]
+    return pa.RecordBatch.from_pylist(rows, METRICS)
+
+
+def plain(table: pa.Table, name: str) -> pa.Table:
+    """Return a result table in its table's own schema: names no longer dictionary-encoded."""
+    return table.cast(TABLES[name])
+
+
+def _f1_map(ptr: Any, labels: pa.Array, f1: pa.Array) -> pa.Array:
+    """Return label -> F1 a key; a binary side that no label has named yet is left out."""
+    if labels.null_count:
+        named = labels.is_valid()
+        before = np.concatenate([[0], np.cumsum(np.asarray(named))]).astype(np.int32)
+        ptr, labels, f1 = before[ptr], labels.filter(named), f1.filter(named)
+    return pa.MapArray.from_arrays(pa.array(ptr), labels, f1)
+
+
+def _ratio(part: Any, whole: Any) -> pa.Array:
+    """Return part / whole, null where whole is 0."""
+    empty = whole == 0
+    return pa.array(part / np.where(empty, 1, whole), pa.float64(), mask=empty)
+
+
+def _constant(text: str, n: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), n)
+
+
+def _list(ptr: Any, values: Any) -> pa.Array:
+    items = values if isinstance(values, pa.Array) else pa.array(values)
+    return pa.ListArray.from_arrays(pa.array(ptr), items)
+
+
+@njit(cache=True)
+def _ranges(ptr, keys):  # type: ignore[no-untyped-def]
+    """Return new pointers and the positions of the runs of ``keys``."""
+    out = np.zeros(keys.size + 1, np.int32)
+    for i in range(keys.size):
+        out[i + 1] = out[i] + ptr[keys[i] + 1] - ptr[keys[i]]
+    at = np.empty(out[-1], np.int64)
+    for i in range(keys.size):
+        for j in range(out[i + 1] - out[i]):
+            at[out[i] + j] = ptr[keys[i]] + j
+    return out, at
+
+
+@njit(cache=True)
+def _allowed_features(feature_ptr, feature, allowed, keys):  # type: ignore[no-untyped-def]
+    ptr = np.zeros(keys.size + 1, np.int32)
+    out = np.empty(feature.size, np.int32)
+    at = 0
+    for i in range(keys.size):
+        for j in range(feature_ptr[keys[i]], feature_ptr[keys[i] + 1]):
+            if allowed[feature[j]]:
+                out[at] = feature[j]
+                at += 1
+        ptr[i + 1] = at
+    return ptr, out[:at]
+
+
+@njit(cache=True)
+def _by_label(array, start, packed, layout, keys, feature_ptr, feature, allowed):  # type: ignore[no-untyped-def]
+    """Return keys' values block after block (label-major); of a packed array its diagonal."""
+    ptr = np.zeros(keys.size + 1, np.int32)
+    most = 0
+    for k in keys:
+        most += layout.features[k] * layout.blocks[k]
+    out = np.empty(most)
+    at = 0
+    for i in range(keys.size):
+        k = keys[i]
+        features, blocks = layout.features[k], layout.blocks[k]
+        for b in range(blocks):
+            for f in range(features):
+                if allowed[feature[feature_ptr[k] + f]]:
+                    if packed:
+                        j = start[k] + b * (features * (features + 1) // 2) + f * (f + 1) // 2 + f
+                    else:
+                        j = start[k] + f * blocks + b
+                    out[at] = array[j]
+                    at += 1
+        ptr[i + 1] = at
+    return ptr, out[:at]
