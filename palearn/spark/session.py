@@ -1,0 +1,105 @@
+"""The Spark session, with what the job needs set unless the user set it."""
+
+import os
+import subprocess
+import sys
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from palearn.config import Config
+from palearn.errors import StreamError
+
+#: The Kafka connector, for ``spark-submit --packages``.
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_DEFAULTS = {
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Disk holds this many batches of touched buckets; Spark's own 100 is for small states.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # A bucket's rows should reach Python in one piece: its state travels again with each further piece.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.session.timeZone": "UTC",
+    # One thread a task: Spark's tasks are the parallelism.
+    "spark.executorEnv.OMP_NUM_THREADS": "1",
+    "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
+    "spark.executorEnv.NUMBA_NUM_THREADS": "1",
+}
+
+
+def session(config: Config, *, name: str, master: str | None = None) -> SparkSession:
+    """Return the session of the job.
+
+    Parameters
+    ----------
+    config
+        ``state.partitions`` sets the shuffle partitions; by default there are as many as cores.
+    name
+        Shown in Spark's interface.
+    master
+        Spark master such as ``local[2]``; None: what spark-submit was given, else ``local[*]``.
+
+    Raises
+    ------
+    StreamError
+        The Kafka connector is not on Spark's classpath.
+    """
+    given = SparkConf()
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    elif not given.contains("spark.master"):
+        builder = builder.master("local[*]")
+    inside_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not inside_submit and not given.contains("spark.jars.packages"):
+        builder = builder.config("spark.jars.packages", CONNECTOR)
+    # Workers must run the interpreter that has palearn, not whichever python3 comes first.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for key, value in _DEFAULTS.items():
+        if not given.contains(key):
+            builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if not given.contains("spark.sql.shuffle.partitions"):
+        partitions = config.state.partitions or spark.sparkContext.defaultParallelism
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    _require_connector(spark, config)
+    return spark
+
+
+def _require_connector(spark: SparkSession, config: Config) -> None:
+    if config.source.kafka is None:
+        return
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        jvm.java.lang.Class.forName(
+            "org.apache.spark.sql.kafka010.KafkaSourceProvider",
+            True,
+            jvm.java.lang.Thread.currentThread().getContextClassLoader(),
+        )
+    except Exception:
+        raise StreamError(f"Spark has no Kafka connector; run spark-submit --packages {CONNECTOR} …") from None
+
+
+def fetch_connector() -> None:
+    """Start Spark once with the connector, so that its jars are in the local cache afterwards.
+
+    Raises
+    ------
+    StreamError
+        With the end of what Spark printed.
+    """
+    start = (
+        "from pyspark.sql import SparkSession as S;"
+        f"S.builder.master('local[1]').config('spark.jars.packages', '{CONNECTOR}').config('spark.ui.enabled', 'false')"
+        ".getOrCreate().stop()"
+    )
+    done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StreamError(f"Spark could not fetch {CONNECTOR}: {done.stderr[-2000:]}{_STALE}")
+
+
+#: An interrupted Maven run leaves a POM without its jar, and Spark's resolver then gives up on it.
+_STALE = "\nIf it says 'download failed', delete that artifact's folder under ~/.m2/repository and ~/.ivy2 and try again."

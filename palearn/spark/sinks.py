@@ -1,0 +1,165 @@
+"""From results to tables: one pass over a batch writes every table, on the executors, and returns sums."""
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from palearn import results
+from palearn.bucket import Summary
+from palearn.config import Config
+from palearn.spark.stateful import SUMMARY
+from palearn.spark.store import Folder, Store, staged
+
+log = logging.getLogger("palearn.stream")
+
+#: What a writing task returns: one row of sums (topic null), and the rows that go to Kafka.
+_WRITTEN = "topic string, key binary, value binary"
+
+Totals = dict[str, dict[str, int]]
+
+
+class Sink:
+    """Writes micro-batches; :meth:`write` is Spark's ``foreachBatch`` function.
+
+    Spark calls it once a batch on the driver, and again with the same number if the batch was not committed.
+    The frame is consumed exactly once: a second action would run the stateful operator again.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.store = Store(config)
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        """Write a batch's tables, whole or not at all, and log one line."""
+        began = time.perf_counter()
+        before = self.store.totals(batch_id)
+        self.store.begin(batch_id)
+        topics = self._topics()
+        written = frame.mapInArrow(_writer(self.config.output.path, batch_id, topics), _WRITTEN)
+        if topics:
+            written = written.persist()
+        try:
+            summary = Summary(mistakes=dict.fromkeys((x.name for x in self.config.make_learners()), 0))
+            for row in written.where("topic is null").collect():
+                summary.add(msgspec.json.decode(row["value"], type=Summary))
+            totals = _totals(before, summary)
+            own = self._driver_rows(batch_id, summary, totals)
+            if topics:
+                self._produce(written, own, topics)
+            if not self.store.is_whole(batch_id):
+                self.store.commit(batch_id, totals)
+        finally:
+            if topics:
+                written.unpersist()
+        log.info(_line(batch_id, summary, totals, time.perf_counter() - began))
+
+    def _topics(self) -> dict[str, str]:
+        """Return table -> Kafka topic of the tables that go to one."""
+        tables = (*results.TABLES, "accounts")
+        options = {name: getattr(self.config.output, name) for name in tables}
+        return {name: table.kafka for name, table in options.items() if table and table.kafka}
+
+    def _driver_rows(self, batch_id: int, summary: Summary, totals: Totals) -> dict[str, pa.Table]:
+        """Write the rows that sum over all buckets: accounts, and the metrics over all keys."""
+        output, rows = self.config.output, {}
+        if output.accounts:
+            account = {
+                "records": summary.records,
+                **summary.fates,
+                "keys_evicted": summary.keys_evicted,
+                "features_evicted": summary.features_evicted,
+                "reasons": list(summary.reasons.items()),
+            }
+            rows["accounts"] = pa.Table.from_pylist([account], results.ACCOUNTS)
+        if output.metrics:
+            rows["metrics"] = pa.Table.from_batches([results.total_rows(totals)])
+        for name, table in rows.items():
+            self.store.folder.write_table(table, *staged(batch_id, name), "part-all.parquet")
+        return rows
+
+    def _produce(self, written: DataFrame, own: dict[str, pa.Table], topics: dict[str, str]) -> None:
+        assert self.config.source.kafka is not None
+        rows = [row for name, table in own.items() if name in topics for row in _messages(table, name, topics[name])]
+        spark = written.sparkSession
+        frame = written.where("topic is not null")
+        if rows:
+            frame = frame.unionByName(spark.createDataFrame(rows, _WRITTEN))
+        servers = self.config.source.kafka.bootstrap_servers
+        frame.write.format("kafka").option("kafka.bootstrap.servers", servers).save()
+
+
+def _writer(path: str, batch_id: int, topics: dict[str, str]) -> Any:
+    """Return the function that writes one partition's results and returns their sum."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts: dict[str, list[pa.Table]] = {}
+        summary = Summary()
+        for batch in batches:
+            for name, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                if name == SUMMARY:
+                    summary.add(msgspec.json.decode(payload, type=Summary))
+                else:
+                    table = pa.ipc.open_stream(payload).read_all()
+                    parts.setdefault(name, []).append(results.plain(table, name))
+        context = TaskContext.get()
+        assert context is not None
+        file = f"part-{context.partitionId():05d}.parquet"
+        folder = Folder(path)
+        messages: list[tuple[str | None, bytes | None, bytes]] = [(None, None, msgspec.json.encode(summary))]
+        for name, tables in parts.items():
+            table = pa.concat_tables(tables)
+            folder.write_table(table, *staged(batch_id, name), file)
+            if name in topics:
+                messages += _messages(table, name, topics[name])
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*messages, strict=True), _KINDS, strict=True)]
+        yield pa.record_batch(columns, names=["topic", "key", "value"])
+
+    return write
+
+
+_KINDS = (pa.string(), pa.binary(), pa.binary())
+
+
+def _messages(table: pa.Table, name: str, topic: str) -> list[tuple[str, bytes | None, bytes]]:
+    """Return a table's rows as Kafka messages: JSON with a deterministic id, keyed by the model's key."""
+    out = []
+    for row in table.to_pylist():
+        if isinstance(row.get("f1"), list):
+            row["f1"] = dict(row["f1"])
+        prefix = "last_" if "last_topic" in row else ""
+        place = [row.get(f"{prefix}{part}") for part in ("topic", "partition", "offset")]
+        row["id"] = "-".join(str(part) for part in (*place, row.get("learner")) if part is not None)
+        key = row.get("key")
+        out.append((topic, key.encode() if isinstance(key, str) else key, msgspec.json.encode(row)))
+    return out
+
+
+def _totals(before: Totals, summary: Summary) -> Totals:
+    """Add a batch to each learner's totals."""
+    out = {}
+    for name, mistakes in summary.mistakes.items():
+        past = before.get(name, {"n": 0, "mistakes": 0})
+        out[name] = {
+            "n": past["n"] + summary.n,
+            "mistakes": past["mistakes"] + mistakes,
+            "batch_n": summary.n,
+            "batch_mistakes": mistakes,
+        }
+    return out
+
+
+def _line(batch_id: int, summary: Summary, totals: Totals, seconds: float) -> str:
+    fates = ", ".join(f"{count:,} {fate}" for fate, count in summary.fates.items() if count)
+    errors = ", ".join(
+        f"{name} {t['batch_mistakes'] / t['batch_n']:.4f} (all {t['mistakes'] / t['n']:.4f})"
+        for name, t in totals.items()
+        if t["batch_n"]
+    )
+    rate = summary.records / seconds if seconds else 0.0
+    return f"batch {batch_id}: {summary.records:,} records ({fates}), {rate:,.0f} rows/s, error {errors or 'none yet'}"

@@ -1,0 +1,146 @@
+"""Records from Kafka (stream or range) or files, as raw bytes with their place and their bucket.
+
+Every source gives the same columns: bucket, key, value, topic, partition, offset; files add ``fault``, the
+reason that a line could not be read. Nothing is decoded in the JVM: :mod:`palearn.records` alone knows how.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
+
+from palearn import files
+from palearn.config import Config, KafkaSource, KeyRule
+from palearn.errors import ConfigError, RecordError
+from palearn.records import encode, key_of, record_key
+
+COLUMNS = ("bucket", "key", "value", "topic", "partition", "offset")
+
+#: Options that make the source fast and safe; the configuration's ``options`` win.
+_KAFKA = {
+    "failOnDataLoss": "true",
+    "kafka.isolation.level": "read_committed",
+    # At the log's end every batch would wait this long a partition; Kafka's own 500 ms is half a second each.
+    "kafka.fetch.max.wait.ms": "20",
+    "kafka.max.partition.fetch.bytes": str(8 * 2**20),
+    "kafka.max.poll.records": "20000",
+}
+_FILE_ROW = "key binary, value binary, topic string, partition int, offset long, fault string"
+
+
+def stream(spark: SparkSession, config: Config) -> DataFrame:
+    """Return the unbounded records of the configured topics."""
+    kafka = _kafka(config)
+    options = {
+        "startingOffsets": kafka.starting_offsets,
+        "maxOffsetsPerTrigger": str(kafka.max_offsets_per_trigger),
+    }
+    reader = spark.readStream.format("kafka").options(**_options(kafka), **options)
+    return _with_bucket(reader.load(), config)
+
+
+def topic_range(spark: SparkSession, config: Config, start: str = "earliest", end: str = "latest") -> DataFrame:
+    """Return the records between two offsets: ``earliest``, ``latest`` or Spark's JSON of offsets a partition."""
+    kafka = _kafka(config)
+    reader = spark.read.format("kafka").options(
+        **_options(kafka) | {"startingOffsets": start, "endingOffsets": end}
+    )
+    return _with_bucket(reader.load(), config).withColumn("fault", F.lit(None).cast("string"))
+
+
+def from_files(spark: SparkSession, config: Config, paths: list[str], format: str | None = None) -> DataFrame:
+    """Return the records of files, read by :mod:`palearn.files`, a task a file.
+
+    A line's place is (file name, 0, line number). Files have no Kafka key: the configuration says where it is.
+
+    Raises
+    ------
+    ConfigError
+        ``records.key`` is ``record``.
+    """
+    rule = config.records.key
+    if not isinstance(rule, KeyRule):
+        raise ConfigError("files have no Kafka key: set records.key to {field: NAME} or {constant: TEXT}")
+    places = [(str(Path(path).resolve()), format) for path in paths]
+    frame = spark.createDataFrame(places, "path string, format string").repartition(len(places), "path")
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place in batch.to_pylist():
+                yield from _read_file(place["path"], place["format"], rule)
+
+    return _bucketed(frame.mapInArrow(read, _FILE_ROW), config.state.buckets)
+
+
+def _read_file(path: str, format: str | None, rule: KeyRule, rows: int = 10_000) -> Iterator[pa.RecordBatch]:
+    schema = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("fault", pa.string()),
+        ]
+    )
+    pending: list[dict[str, Any]] = []
+    for number, record in files.read(path, format=format):
+        row: dict[str, Any] = {"topic": path, "partition": 0, "offset": number}
+        if isinstance(record, RecordError):
+            row["fault"] = msgspec.json.encode([record.reason, record.detail]).decode()
+        else:
+            key = rule.constant if rule.constant is not None else record_key(record, str(rule.field))
+            row |= {"value": encode(record), "key": None if key is None else key.encode()}
+        pending.append(row)
+        if len(pending) == rows:
+            yield pa.RecordBatch.from_pylist(pending, schema)
+            pending = []
+    yield pa.RecordBatch.from_pylist(pending, schema)
+
+
+def _kafka(config: Config) -> KafkaSource:
+    if config.source.kafka is None:
+        raise ConfigError("source.kafka is not set: name bootstrap_servers and topics")
+    return config.source.kafka
+
+
+def _options(kafka: KafkaSource) -> dict[str, str]:
+    named = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": ",".join(kafka.topics)}
+    return {**_KAFKA, **named, **kafka.options}
+
+
+def _with_bucket(frame: DataFrame, config: Config) -> DataFrame:
+    rule = config.records.key
+    if isinstance(rule, KeyRule):
+        frame = frame.withColumn("key", _key_column(rule))
+    return _bucketed(frame, config.state.buckets)
+
+
+def _bucketed(frame: DataFrame, buckets: int) -> DataFrame:
+    """Add the bucket of each key; records without one go to a pseudo bucket of their partition.
+
+    There they are rejected and counted, and cannot all end up in one task.
+    """
+    keyless = F.col("key").isNull() | (F.length("key") == 0)
+    bucket = F.when(keyless, -1 - F.col("partition")).otherwise(F.pmod(F.xxhash64("key"), F.lit(buckets)).cast("int"))
+    extra = [name for name in ("fault",) if name in frame.columns]
+    return frame.withColumn("bucket", bucket).select(*COLUMNS, *extra)
+
+
+def _key_column(rule: KeyRule) -> Column:
+    if rule.constant is not None:
+        return F.lit(rule.constant.encode())
+    field = str(rule.field)
+
+    @F.pandas_udf(BinaryType())  # type: ignore[call-overload]
+    def key(values: pd.Series) -> pd.Series:
+        return values.map(lambda value: key_of(value, field))
+
+    column: Column = key("value")
+    return column

@@ -1,0 +1,129 @@
+"""The stateful operator: a thin adapter between Spark's groups and :class:`palearn.bucket.Bucket`.
+
+A group is a bucket of keys. Its state is one row of a schema that Spark froze with the first batch:
+``(format_version, n_keys, blob)``; all evolution happens inside the blob (:mod:`palearn.codec`).
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from palearn import codec
+from palearn.bucket import Bucket, Chunk, Plan
+from palearn.config import Config
+from palearn.errors import RecordError
+
+STATE = "format_version int, n_keys int, blob binary"
+#: A row a bucket and table: the rows as an Arrow IPC stream; table ``summary`` is JSON.
+RESULT = "table string, payload binary"
+SUMMARY = "summary"
+
+Payload = tuple[str, bytes]
+
+
+@lru_cache(maxsize=8)
+def plan_of(config: str) -> Plan:
+    """Return the plan of a configuration in JSON; made once a worker process, not once a group."""
+    return msgspec.json.decode(config, type=Config).plan
+
+
+def train(records: DataFrame, config: Config) -> DataFrame:
+    """Return the results of learning every bucket's records, with Spark keeping the buckets' state."""
+    described = msgspec.json.encode(config).decode()
+    every = config.output.models.every if config.output.models else 1
+
+    def learn(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        batch_id = current_batch()
+        bucket = Bucket(plan_of(described), state.get[2] if state.exists else None, batch_id)
+        # The group may come in pieces: its order is restored over all of them.
+        bucket.learn(_chunk(list(frames)))
+        payloads = pack(bucket, models=batch_id % every == every - 1)
+        state.update((codec.VERSION, len(bucket.models.keys), bucket.to_bytes()))
+        yield pd.DataFrame(payloads, columns=["table", "payload"])
+
+    return records.groupBy("bucket").applyInPandasWithState(
+        learn, RESULT, STATE, "append", GroupStateTimeout.NoTimeout
+    )
+
+
+def replay(records: DataFrame, config: Config) -> DataFrame:
+    """Return the results of learning every bucket's records in one batch, without state.
+
+    ``records`` must be sorted within their partitions by bucket, topic, partition and offset, and no bucket
+    may be spread over two partitions. Only a bucket's models and one piece of its records are in memory.
+    """
+    described = msgspec.json.encode(config).decode()
+
+    def learn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan = plan_of(described)
+        current, bucket = None, None
+        for batch in batches:
+            for number, chunk in _split(batch):
+                if number != current:
+                    if bucket is not None:
+                        yield _result_batch(pack(bucket))
+                    current, bucket = number, Bucket(plan)
+                assert bucket is not None
+                bucket.learn(chunk)
+        if bucket is not None:
+            yield _result_batch(pack(bucket))
+
+    return records.mapInArrow(learn, RESULT)
+
+
+def pack(bucket: Bucket, *, models: bool = True) -> list[Payload]:
+    """Return a bucket's results as rows of :data:`RESULT`; there is always a summary."""
+    out = []
+    for name, table in bucket.results(models=models).items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        out.append((name, sink.getvalue().to_pybytes()))
+    return [*out, (SUMMARY, msgspec.json.encode(bucket.summary))]
+
+
+def current_batch() -> int:
+    """Return the number of the micro-batch that this task belongs to."""
+    context = TaskContext.get()
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    return int(number) if number is not None else 0
+
+
+def _chunk(frames: list[pd.DataFrame]) -> Chunk:
+    def column(name: str) -> list[Any]:
+        return [item for frame in frames for item in frame[name].tolist()]
+
+    partition = np.concatenate([frame["partition"].to_numpy(np.int64) for frame in frames])
+    offset = np.concatenate([frame["offset"].to_numpy(np.int64) for frame in frames])
+    return Chunk(column("key"), column("value"), column("topic"), partition, offset)
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, Chunk]]:
+    """Yield the buckets' pieces of a batch, in order."""
+    bucket = np.asarray(batch.column("bucket"))
+    cuts = np.flatnonzero(np.diff(bucket)) + 1
+    for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), bucket.size], strict=True):
+        if first == stop:
+            continue
+        piece = batch.slice(first, stop - first)
+        values: list[Any] = piece.column("value").to_pylist()
+        for i, fault in enumerate(piece.column("fault").to_pylist()):
+            if fault is not None:
+                values[i] = RecordError(*msgspec.json.decode(fault))
+        partition = np.asarray(piece.column("partition")).astype(np.int64)
+        offset = np.asarray(piece.column("offset")).astype(np.int64)
+        topic = piece.column("topic").to_pylist()
+        yield int(bucket[first]), Chunk(piece.column("key").to_pylist(), values, topic, partition, offset)
+
+
+def _result_batch(payloads: list[Payload]) -> pa.RecordBatch:
+    tables, blobs = zip(*payloads, strict=True)
+    return pa.record_batch([pa.array(tables, pa.string()), pa.array(blobs, pa.binary())], names=["table", "payload"])

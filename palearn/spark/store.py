@@ -1,0 +1,170 @@
+"""The output folder: whose it is, which batches it holds whole, and how a batch gets there.
+
+A batch is written under ``_staging`` and moved to ``TABLE/batch_id=N`` when all its files are there, so a
+reader sees a table's batch whole or not at all, and a batch that is written twice stands there once. What
+begins with ``_`` is not read by Spark, DuckDB or pyarrow.
+
+::
+
+    OUT/_palearn/owner.json        id of the checkpoint that owns this folder
+    OUT/_palearn/batches/N.json    batch N is whole; totals of all batches up to N
+    OUT/_staging/N/TABLE/…         batch N on its way
+    OUT/TABLE/batch_id=N/*.parquet
+"""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from palearn.config import Config
+from palearn.errors import ConfigError, StreamError
+
+#: This many records of whole batches are kept; Spark itself retries only the last one.
+_KEPT_BATCHES = 100
+
+
+class Folder:
+    """A folder on any file system that pyarrow knows (a path, or a URI such as ``hdfs://…``)."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        if "://" in path:
+            self.fs, self.root = pafs.FileSystem.from_uri(path)
+        else:
+            self.fs, self.root = pafs.LocalFileSystem(), str(Path(path).expanduser().absolute())
+
+    def at(self, *parts: str) -> str:
+        """Return the path of something in the folder."""
+        return "/".join((self.root, *parts))
+
+    def names(self, *parts: str) -> list[str]:
+        """Return the names in a folder below; none if it is not there."""
+        selector = pafs.FileSelector(self.at(*parts), allow_not_found=True)
+        return [info.base_name for info in self.fs.get_file_info(selector)]
+
+    def read(self, *parts: str) -> Any | None:
+        """Return a JSON file's content, or None if it is not there."""
+        try:
+            with self.fs.open_input_stream(self.at(*parts)) as stream:
+                return msgspec.json.decode(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def write(self, content: Any, *parts: str) -> None:
+        """Write a JSON file whole or not at all."""
+        path = self.at(*parts)
+        self.fs.create_dir(path.rpartition("/")[0], recursive=True)
+        with self.fs.open_output_stream(path + ".part") as stream:
+            stream.write(msgspec.json.encode(content))
+        self.fs.move(path + ".part", path)
+
+    def write_table(self, table: pa.Table, *parts: str) -> None:
+        """Write a Parquet file whole or not at all: two attempts of one task may write the same file."""
+        path = self.at(*parts)
+        self.fs.create_dir(path.rpartition("/")[0], recursive=True)
+        head, _, tail = path.rpartition("/")
+        draft = f"{head}/.{tail}.{uuid.uuid4().hex}"
+        pq.write_table(table, draft, filesystem=self.fs, compression="zstd")
+        self.fs.move(draft, path)
+
+    def delete(self, *parts: str) -> None:
+        """Delete a folder below, if it is there."""
+        if self.fs.get_file_info(self.at(*parts)).type == pafs.FileType.Directory:
+            self.fs.delete_dir(self.at(*parts))
+
+
+def staged(batch_id: int, table: str) -> tuple[str, str, str]:
+    """Return the place of a table's files while batch ``batch_id`` is being written."""
+    return "_staging", str(batch_id), table
+
+
+class Store:
+    """The driver's side of an output folder."""
+
+    def __init__(self, config: Config) -> None:
+        self.folder = Folder(config.output.path)
+
+    def totals(self, before: int) -> dict[str, dict[str, int]]:
+        """Return each learner's n and mistakes over all batches before ``before``.
+
+        Raises
+        ------
+        StreamError
+            The batch before is not recorded as whole: this is not the output that the checkpoint wrote.
+        """
+        if before == 0:
+            return {}
+        last = self._batch(before - 1)
+        if last is None:
+            raise StreamError(
+                f"{self.folder.path} has no record of batch {before - 1}, which the checkpoint says is done; "
+                "restore the folder, or start over with a new checkpoint and a new output"
+            )
+        totals: dict[str, dict[str, int]] = last["totals"]
+        return totals
+
+    def is_whole(self, batch_id: int) -> bool:
+        """Whether all tables of a batch are in place."""
+        return self._batch(batch_id) is not None
+
+    def begin(self, batch_id: int) -> None:
+        """Clear what a crashed attempt at the batch left."""
+        self.folder.delete("_staging", str(batch_id))
+
+    def commit(self, batch_id: int, totals: dict[str, dict[str, int]]) -> None:
+        """Move the batch's tables into place, then record that it is whole."""
+        folder, staging = self.folder, ("_staging", str(batch_id))
+        for table in sorted(folder.names(*staging)):
+            place = (table, f"batch_id={batch_id}")
+            folder.delete(*place)
+            folder.fs.create_dir(folder.at(table), recursive=True)
+            folder.fs.move(folder.at(*staging, table), folder.at(*place))
+        folder.write({"batch_id": batch_id, "totals": totals}, "_palearn", "batches", f"{batch_id}.json")
+        folder.delete("_staging")
+        old = folder.at("_palearn", "batches", f"{batch_id - _KEPT_BATCHES}.json")
+        if folder.fs.get_file_info(old).type == pafs.FileType.File:
+            folder.fs.delete_file(old)
+
+    def _batch(self, batch_id: int) -> dict[str, Any] | None:
+        return self.folder.read("_palearn", "batches", f"{batch_id}.json")
+
+
+def claim(config: Config) -> None:
+    """Tie checkpoint and output to each other, or refuse a pair that do not belong together.
+
+    Raises
+    ------
+    ConfigError
+        The checkpoint began with another configuration, or the output is another checkpoint's.
+    """
+    checkpoint, output = Folder(config.checkpoint), Folder(config.output.path)
+    known = checkpoint.read("palearn.json")
+    owner = output.read("_palearn", "owner.json")
+    if known is None:
+        if checkpoint.names("offsets"):
+            raise ConfigError(f"{config.checkpoint} is the checkpoint of another Spark query; choose a new folder")
+        if owner is not None or output.names():
+            raise ConfigError(
+                f"{config.output.path} is not empty and {config.checkpoint} is new: its history would be overwritten; "
+                "choose a new output, or the checkpoint that wrote it"
+            )
+        known = {"id": uuid.uuid4().hex, "fingerprint": config.fingerprint}
+        checkpoint.write(known, "palearn.json")
+    differing = [name for name, part in config.fingerprint.items() if known["fingerprint"].get(name) != part]
+    if differing:
+        raise ConfigError(
+            f"{config.checkpoint} began with other {' and '.join(differing)}; restore them, or choose a new checkpoint "
+            "and output (palearn replay learns a topic's history under a new configuration)"
+        )
+    if owner is None and not checkpoint.names("commits"):
+        output.write({"checkpoint_id": known["id"]}, "_palearn", "owner.json")
+    elif owner is None or owner["checkpoint_id"] != known["id"]:
+        raise ConfigError(
+            f"{config.output.path} was not written by the checkpoint {config.checkpoint}; "
+            "give the pair that belongs together, or two new folders"
+        )
