@@ -5,10 +5,10 @@ the last bit. A bucket takes its records in the order of (topic, partition, offs
 arrive in, and every record meets exactly one fate: learned, scored, or rejected with a reason.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,28 +16,15 @@ import pyarrow as pa
 from palearn import codec, results
 from palearn.errors import RecordError, StateFormatError
 from palearn.examples import flatten
+from palearn.intake import Accepted, Chunk, Value, check
 from palearn.labels import classify
 from palearn.learners import Learner, Outcome
 from palearn.metrics import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
 from palearn.models import Examples, Models, Settings
-from palearn.records import Record, decode_value, encode
-from palearn.types import Int32Array, IntArray
+from palearn.records import Record, encode
+from palearn.types import IntArray
 
 FATES = ("learned", "scored", "waiting", "duplicate", "rejected", "expired")
-
-
-#: A record's value: wire bytes, or what a file reader made of a line.
-Value = bytes | Record | RecordError | None
-
-
-class Chunk(NamedTuple):
-    """Records of a bucket, any order: Kafka's key and value, and where each stands."""
-
-    key: Sequence[bytes | None]
-    value: Sequence[Value]
-    topic: Sequence[str]
-    partition: IntArray
-    offset: IntArray
 
 
 @dataclass(frozen=True)
@@ -83,15 +70,6 @@ class Summary:
                 mine[name] = mine.get(name, 0) + count
 
 
-@dataclass
-class _Accepted:
-    """Records that passed every check but their label's, in order; ``row`` is their place in the chunk."""
-
-    row: list[int]
-    key: list[str]
-    record: list[Record]
-
-
 class Bucket:
     """The models of a bucket of keys while they take in one batch.
 
@@ -118,7 +96,10 @@ class Bucket:
         """Take in records: check, score, learn and count each, in their order."""
         self.summary.records += len(chunk.value)
         evicted = self.models.features_evicted
-        accepted = self._check(chunk)
+        signed = self.plan.settings.task == "binary" and self.plan.settings.positive is None
+        accepted, faults = check(chunk, self.plan.max_bytes, signed=signed)
+        for fault in faults:
+            self._reject(chunk, fault.row, fault.error)
         for run in self._runs(accepted):
             self._learn_run(chunk, run)
         self.summary.features_evicted += self.models.features_evicted - evicted
@@ -143,32 +124,7 @@ class Bucket:
         self._rows = {name: [] for name in results.TABLES}
         return out
 
-    # -- checking --------------------------------------------------------------------------------------
-
-    def _check(self, chunk: Chunk) -> _Accepted:
-        accepted = _Accepted([], [], [])
-        keys: dict[bytes | None, str | RecordError] = {}
-        signed = self.plan.settings.task == "binary" and self.plan.settings.positive is None
-        most = self.plan.max_bytes
-        for row in _order(chunk):
-            value, raw = chunk.value[row], chunk.key[row]
-            try:
-                record = value if isinstance(value, Record) else _decode(value, most)
-                if raw not in keys:
-                    keys[raw] = _key_text(raw)
-                key = keys[raw]
-                if isinstance(key, RecordError):
-                    raise key
-                if signed and isinstance(record.label, str):
-                    detail = f"label {record.label[:60]!r} is text; name the positive class's label in records.positive"
-                    raise RecordError("bad_label", detail)
-            except RecordError as fault:
-                self._reject(chunk, row, fault)
-                continue
-            accepted.row.append(row)
-            accepted.key.append(key)
-            accepted.record.append(record)
-        return accepted
+    # -- rejecting and bounding -----------------------------------------------------------------------
 
     def _reject(self, chunk: Chunk, row: int, fault: RecordError) -> None:
         self.summary.fates["rejected"] += 1
@@ -194,7 +150,7 @@ class Bucket:
         self._rows["rejected"].append(pa.RecordBatch.from_pylist(rows, results.REJECTED))
         self._rejected = []
 
-    def _runs(self, accepted: _Accepted) -> Iterator[_Accepted]:
+    def _runs(self, accepted: Accepted) -> Iterator[Accepted]:
         """Yield the records, cut where ``max_keys`` makes keys leave; make room before each later run."""
         most, index = self.plan.max_keys, self.models.index
         if most is None or len(index.keys() | set(accepted.key)) <= most:
@@ -206,12 +162,12 @@ class Bucket:
             if key in live:
                 continue
             if len(live) >= most:
-                yield _Accepted(accepted.row[first:i], accepted.key[first:i], accepted.record[first:i])
+                yield accepted.part(first, i)
                 first = i
                 self._forget_keys(most)
                 live = set(self.models.index)
             live.add(key)
-        yield _Accepted(accepted.row[first:], accepted.key[first:], accepted.record[first:])
+        yield accepted.part(first, len(accepted.row))
 
     def _forget_keys(self, most: int) -> None:
         """Drop the keys whose last record is oldest, an eighth at once, so that dropping is rare."""
@@ -226,37 +182,40 @@ class Bucket:
 
     # -- learning --------------------------------------------------------------------------------------
 
-    def _learn_run(self, chunk: Chunk, run: _Accepted) -> None:
+    def _learn_run(self, chunk: Chunk, run: Accepted) -> None:
         models, settings = self.models, self.plan.settings
         flat, faults = flatten(run.record, models.vocabulary, settings.max_features)
         for i, fault in faults.items():
             self._reject(chunk, run.row[i], fault)
-        kept = np.array([i for i in range(len(run.row)) if i not in faults], np.int64)
-        models.add_keys(dict.fromkeys(run.key[i] for i in kept if run.key[i] not in models.index))
-        key = np.fromiter((models.index[run.key[i]] for i in kept), np.int64, kept.size)
+        kept = np.arange(len(run.row))
+        if faults:
+            kept = np.setdiff1d(kept, list(faults))
+        names = [run.key[i] for i in kept.tolist()]
+        models.add_keys(name for name in dict.fromkeys(names) if name not in models.index)
+        key = np.fromiter(map(models.index.__getitem__, names), np.int64, kept.size)
         by_key = np.argsort(key, kind="stable")
-        key, rows = key[by_key], kept[by_key]
-        labels = [run.record[i].label for i in rows]
+        key, rows, seen = key[by_key], kept[by_key], models.clock + by_key
+        models.clock += kept.size
+        labels = [run.record[i].label for i in rows.tolist()]
         y, known, contradictions = classify(key, labels, models.labels, settings.task, settings.positive)
-        seen = models.clock + by_key
         if contradictions:
             for i, fault in contradictions.items():
                 self._reject(chunk, run.row[rows[i]], fault)
             fine = np.setdiff1d(np.arange(rows.size), list(contradictions))
-            key, rows, y, known, seen = key[fine], rows[fine], y[fine], known[fine], seen[fine]
-        models.clock += kept.size
+            key, rows, seen, y, known = key[fine], rows[fine], seen[fine], y[fine], known[fine]
         if not rows.size:
             return
-        if rows.size < len(run.row) or not np.array_equal(rows, np.arange(rows.size)):
+        if not np.array_equal(rows, np.arange(len(run.row))):
             flat = flat.take(rows)
-        weight = np.fromiter((w if (w := run.record[i].weight) is not None else 1.0 for i in rows), np.float64, rows.size)
+        weights = [run.record[i].weight for i in rows.tolist()]
+        weight = np.array([1.0 if x is None else x for x in weights])
         outcomes, learned = models.learn(Examples(flat, key, y, known, weight))
         self._count(chunk, run, rows, key, y, seen, outcomes, int(learned.sum()))
 
     def _count(
         self,
         chunk: Chunk,
-        run: _Accepted,
+        run: Accepted,
         rows: IntArray,
         key: IntArray,
         y: IntArray,
@@ -310,34 +269,8 @@ def _load(plan: Plan, blob: bytes) -> Models:
     return models
 
 
-def _order(chunk: Chunk) -> list[int]:
-    """Return the rows in the order of (topic, partition, offset)."""
-    ranks = {topic: rank for rank, topic in enumerate(sorted(set(chunk.topic)))}
-    topic: Int32Array = np.fromiter(map(ranks.__getitem__, chunk.topic), np.int32, len(chunk.topic))
-    order: list[int] = np.lexsort((chunk.offset, chunk.partition, topic)).tolist()
-    return order
-
-
 def _bytes(value: Value) -> bytes | None:
     """Return a rejected record's value as it is written out; a line that no reader could read has none."""
     if isinstance(value, Record):
         return encode(value)
     return None if isinstance(value, RecordError) else value
-
-
-def _decode(value: bytes | RecordError | None, most: int) -> Record:
-    if isinstance(value, RecordError):
-        raise value
-    if value is not None and len(value) > most:
-        detail = f"the value has {len(value)} bytes, at most {most} are allowed (records.max_bytes)"
-        raise RecordError("too_large", detail)
-    return decode_value(value)
-
-
-def _key_text(raw: bytes | None) -> str | RecordError:
-    if not raw:
-        return RecordError("no_key", "the record has no key; see records.key for other places to take it from")
-    try:
-        return bytes(raw).decode()
-    except UnicodeDecodeError:
-        return RecordError("not_utf8", "the record's key is not UTF-8 text")

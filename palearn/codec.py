@@ -104,7 +104,14 @@ def decode(blob: bytes) -> Models:
             for x, tie in zip(meta["learners"], meta["ties"], strict=True)
         ]
         models = _read(Models(settings, learners), batch)
-    except (pa.ArrowException, msgspec.MsgspecError, PalearnError, KeyError, StopIteration, TypeError) as error:
+    except (
+        pa.ArrowException,
+        msgspec.MsgspecError,
+        PalearnError,
+        KeyError,
+        StopIteration,
+        TypeError,
+    ) as error:
         raise StateFormatError(f"the state's content is not what its checksum promises: {error!r:.300}") from error
     models.clock = meta["clock"]
     return models
@@ -127,7 +134,9 @@ def _read(models: Models, batch: pa.RecordBatch) -> Models:
     models.keys = column("key").to_pylist()
     models.index = {name: k for k, name in enumerate(models.keys)}
     models.topics = column("last_topic").to_pylist()
-    models.labels = [[None if x is None else msgspec.json.decode(x) for x in row] for row in column("labels").to_pylist()]
+    stored_labels = column("labels").to_pylist()
+    meaning = {text: None if text is None else msgspec.json.decode(text) for row in stored_labels for text in row}
+    models.labels = [[meaning[text] for text in row] for row in stored_labels]
     models.counts = _table(column("counts"), np.int64, len(metrics.KEY_COUNTS))
     features = column("features")
     models.feature_ptr = _offsets(features)
@@ -177,7 +186,9 @@ def _used_names(models: Models) -> tuple[pa.Array, Int32Array]:
 
 
 def _labels(models: Models) -> pa.Array:
-    flat = [None if x is None else msgspec.json.encode(x).decode() for row in models.labels for x in row]
+    items = [(type(label), label) for row in models.labels for label in row]
+    texts = {item: None if item[1] is None else msgspec.json.encode(item[1]).decode() for item in set(items)}
+    flat = [texts[item] for item in items]
     ptr = np.zeros(len(models.labels) + 1, np.int32)
     np.cumsum([len(row) for row in models.labels], out=ptr[1:])
     return pa.ListArray.from_arrays(pa.array(ptr), pa.array(flat, pa.string()))

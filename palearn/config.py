@@ -258,7 +258,9 @@ def _learner(item: Mapping[str, Any], task: str) -> Learner:
     algorithm = options.pop("algorithm", None)
     name = options.pop("name", algorithm)
     if not isinstance(algorithm, str) or not isinstance(name, str) or not name:
-        raise LearnerError(f"a learner needs an algorithm ({', '.join(LEARNERS)}) and may have a name; got {dict(item)}")
+        raise LearnerError(
+            f"a learner needs an algorithm ({', '.join(LEARNERS)}) and may have a name; got {dict(item)}"
+        )
     tie, view = options.pop("tie", "negative"), options.pop("view", None)
     return Learner(name, algorithm, task=task, tie=tie, view=view, options=options)
 

@@ -4,22 +4,24 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from palearn import files
-from palearn.bucket import Bucket, Chunk, Plan, Value
+from palearn.bucket import Bucket, Plan
 from palearn.errors import ConfigError
+from palearn.intake import Chunk, Value
 from palearn.learners import Learner
 from palearn.metrics import MISTAKES, UPDATES, N
 from palearn.model import check_views
-from palearn.models import Models, Settings
+from palearn.models import Settings
 from palearn.records import LabelValue, Record, record_key
 
 #: The key of every example when none is asked for.
 ONE_KEY = "all"
 _PIECE = 20_000
+_Row: TypeAlias = tuple[str | None, Value]
 
 
 def evaluate(
@@ -65,22 +67,20 @@ def evaluate(
     if epochs < 1:
         raise ConfigError(f"epochs must be >= 1, got {epochs}")
     chosen = Learner(learner, learner, task=task, tie=tie, options=params)
-    settings = Settings(
-        task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=2**31 - 2
-    )
+    settings = Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=2**31 - 2)
     bucket = Bucket(Plan(settings, (chosen,), tables=frozenset()))
     began = time.perf_counter()
-    rows: Iterable[Value]
     if isinstance(examples, str | Path):
-        rows = (row for _, row in files.read(examples, format=format, label=label, names=names))
+        lines = files.lines(examples, key=key, format=format, label=label, names=names)
+        rows: Iterable[_Row] = ((line.key, line.value) for line in lines)
     else:
-        rows = examples
+        rows = ((None if key is None else record_key(record, key), record) for record in examples)
     for piece in _pieces(_passes(rows, epochs, shuffle)):
-        bucket.learn(_chunk(piece, bucket.summary.records, key))
+        bucket.learn(_chunk(piece, bucket.summary.records, keyed=key is not None))
     return _report(bucket, chosen, time.perf_counter() - began, per_key=key is not None)
 
 
-def _passes(rows: Iterable[Value], epochs: int, seed: int | None) -> Iterator[Value]:
+def _passes(rows: Iterable[_Row], epochs: int, seed: int | None) -> Iterator[_Row]:
     if epochs == 1 and seed is None:
         yield from rows
         return
@@ -92,18 +92,15 @@ def _passes(rows: Iterable[Value], epochs: int, seed: int | None) -> Iterator[Va
             yield held[i]
 
 
-def _pieces(rows: Iterator[Value]) -> Iterator[list[Value]]:
+def _pieces(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
     while piece := list(itertools.islice(rows, _PIECE)):
         yield piece
 
 
-def _chunk(rows: list[Value], first: int, field: str | None) -> Chunk:
+def _chunk(rows: list[_Row], first: int, *, keyed: bool) -> Chunk:
     n = len(rows)
-    keys: list[bytes | None] = [ONE_KEY.encode()] * n
-    if field is not None:
-        found = (record_key(row, field) if isinstance(row, Record) else None for row in rows)
-        keys = [None if key is None else key.encode() for key in found]
-    return Chunk(keys, rows, [""] * n, np.zeros(n, np.int64), np.arange(first, first + n))
+    keys = [None if key is None else key.encode() for key, _ in rows] if keyed else [ONE_KEY.encode()] * n
+    return Chunk(keys, [value for _, value in rows], [""] * n, np.zeros(n, np.int64), np.arange(first, first + n))
 
 
 def _report(bucket: Bucket, learner: Learner, seconds: float, *, per_key: bool) -> dict[str, Any]:
@@ -117,7 +114,7 @@ def _report(bucket: Bucket, learner: Learner, seconds: float, *, per_key: bool) 
         "mistakes": int(mistakes.sum()),
         "error": float(mistakes.sum() / n.sum()) if n.sum() else None,
         "updates": int(updates.sum()),
-        "weight_l2": _norm(models),
+        "weight_l2": float(np.linalg.norm(models.states[0].arrays["w"])),
         "rejected": summary.fates["rejected"],
         "reasons": summary.reasons,
         "seconds": seconds,
@@ -128,7 +125,3 @@ def _report(bucket: Bucket, learner: Learner, seconds: float, *, per_key: bool) 
             for k, name in enumerate(models.keys)
         }
     return out
-
-
-def _norm(models: Models) -> float:
-    return float(np.linalg.norm(models.states[0].arrays["w"]))

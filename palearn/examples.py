@@ -1,6 +1,6 @@
 """Examples as flat arrays: feature names to numbers, records to runs of entries, entries to a key's slots."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -58,7 +58,8 @@ class Vocabulary:
         self.names.append(full)
         if len(name) > MAX_NAME:
             self.refused[number] = RecordError(
-                "name_too_long", f"a feature's name has {len(name)} characters, at most {MAX_NAME} are allowed"
+                "name_too_long",
+                f"a feature's name has {len(name)} characters, at most {MAX_NAME} are allowed",
             )
         elif name == BIAS:
             self.refused[number] = RecordError("reserved_name", f"the feature name {BIAS!r} is the bias's own")
@@ -113,13 +114,13 @@ def flatten(records: Sequence[Record], vocabulary: Vocabulary, limit: int) -> tu
         parts = [_whole_views(record, vocabulary.views, faults, i) for i, record in enumerate(records)]
         dicts = list(chain.from_iterable(parts))
     else:
-        dicts = [_whole(record, faults, i) for i, record in enumerate(records)]
+        dicts = _whole([record.features for record in records], faults)
     views = len(tables)
     bounds = np.zeros(len(dicts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, dicts), np.int64, len(dicts)), out=bounds[1:])
     total = int(bounds[-1])
     if views == 1:
-        numbers = map(tables[0].__getitem__, chain.from_iterable(dicts))
+        numbers: Iterable[int] = map(tables[0].__getitem__, chain.from_iterable(dicts))
     else:
         numbers = chain.from_iterable(map(tables[j % views].__getitem__, d) for j, d in enumerate(dicts))
     feature = np.fromiter(numbers, np.int32, total)
@@ -129,11 +130,11 @@ def flatten(records: Sequence[Record], vocabulary: Vocabulary, limit: int) -> tu
     return flat, faults
 
 
-def _whole(record: Record, faults: dict[int, RecordError], row: int) -> dict[str, float]:
-    if record.features is None:
-        faults[row] = RecordError("bad_view", "the record carries views, but records.views names none")
-        return {}
-    return record.features
+def _whole(features: list[dict[str, float] | None], faults: dict[int, RecordError]) -> list[dict[str, float]]:
+    if None in features:
+        detail = "the record carries views, but records.views names none"
+        faults.update((i, RecordError("bad_view", detail)) for i, part in enumerate(features) if part is None)
+    return [part or {} for part in features]
 
 
 def _whole_views(
@@ -154,18 +155,18 @@ def _check(flat: Flat, vocabulary: Vocabulary, limit: int, faults: dict[int, Rec
     ends = flat.bounds[:: flat.views]
     sizes = np.diff(ends)
     if sizes.size and sizes.max() > limit:
-        for row in np.flatnonzero(sizes > limit):
+        for row in np.flatnonzero(sizes > limit).tolist():
             detail = f"the record has {sizes[row]} features, at most {limit} are allowed (state.max_features)"
-            faults.setdefault(int(row), RecordError("too_many_features", detail))
+            faults.setdefault(row, RecordError("too_many_features", detail))
     finite = np.isfinite(flat.value)
     if not finite.all():
-        for entry in np.flatnonzero(~finite):
+        for entry in np.flatnonzero(~finite).tolist():
             row = int(np.searchsorted(ends, entry, side="right")) - 1
             name = vocabulary.names[flat.feature[entry]]
             detail = f"feature {name[:60]!r} is {flat.value[entry]}, not a finite number"
             faults.setdefault(row, RecordError("non_finite", detail))
     if vocabulary.refused:
-        for entry in np.flatnonzero(np.isin(flat.feature, list(vocabulary.refused))):
+        for entry in np.flatnonzero(np.isin(flat.feature, list(vocabulary.refused))).tolist():
             row = int(np.searchsorted(ends, entry, side="right")) - 1
             faults.setdefault(row, vocabulary.refused[int(flat.feature[entry])])
 
@@ -252,4 +253,3 @@ def select(views, bounds, slot, value, first, stop, view, bias):  # type: ignore
             at += 1
         ptr[i + 1] = at
     return ptr, out_slot[:at], out_value[:at]
-

@@ -52,7 +52,10 @@ def _signed(key: IntArray, labels: Sequence[Label], known: list[Known]) -> tuple
         rows = [i for i, label in enumerate(labels) if isinstance(label, str)]
         faults = {i: RecordError("bad_label", f"{detail}; got {labels[i]!r:.80}") for i in rows}
         labels = [None if isinstance(label, str) else label for label in labels]
-    y = np.fromiter((-1 if v is None else v > 0 for v in labels), np.int64, len(labels))
+    if None in labels:
+        y = np.fromiter((-1 if v is None else float(v) > 0 for v in labels), np.int64, len(labels))
+    else:
+        y = (np.fromiter(labels, np.float64, len(labels)) > 0).astype(np.int64)
     unnamed = {k for k in set(key.tolist()) if None in known[k]}
     if unnamed:
         for k, side, label in zip(key.tolist(), y.tolist(), labels, strict=True):
@@ -103,7 +106,9 @@ def _multiclass(
         text = label_text(label)
         if text not in classes:
             if len(classes) >= MAX_LABELS:
-                detail = f"label {text!r:.80} would be class {MAX_LABELS + 1} of this key, at most {MAX_LABELS} are allowed"
+                detail = (
+                    f"label {text!r:.80} would be class {MAX_LABELS + 1} of this key, at most {MAX_LABELS} are allowed"
+                )
                 faults[i] = RecordError("too_many_labels", detail)
                 continue
             classes[text] = len(classes)

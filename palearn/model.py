@@ -82,7 +82,8 @@ class Model:
         if self._settings.task == "multiclass" and not self._models.keys:
             return None
         predicted = int(self._outcome(x).predicted[0])
-        return self.labels[predicted]
+        label: LabelValue | None = self.labels[predicted]
+        return label
 
     # -- looking inside --------------------------------------------------------------------------------
 
@@ -125,9 +126,7 @@ class Model:
         table = block_values(models, 0, 0, array)
         chosen = learner_features(self._learner, models, names)
         if self._settings.task == "multiclass":
-            return {
-                label: {names[j]: float(table[j, c]) for j in chosen} for c, label in enumerate(models.labels[0])
-            }
+            return {label: {names[j]: float(table[j, c]) for j in chosen} for c, label in enumerate(models.labels[0])}
         flat = {names[j]: float(table[j, 0]) for j in chosen}
         if not self._learner.row.views:
             return flat
@@ -238,7 +237,9 @@ def learner_features(learner: Learner, models: Models, names: list[str]) -> list
         return [j for j, name in enumerate(names) if name != BIAS]
     view = None if learner.view is None else f"{learner.view}:"
     return [
-        j for j, name in enumerate(names) if name == BIAS or (name not in own and (view is None or name.startswith(view)))
+        j
+        for j, name in enumerate(names)
+        if name == BIAS or (name not in own and (view is None or name.startswith(view)))
     ]
 
 

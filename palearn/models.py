@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -12,6 +13,9 @@ from palearn.examples import Flat, Vocabulary, assign, learnable, select
 from palearn.learners import ArraySpec, Layout, Learner, Outcome, Rows
 from palearn.records import LabelValue
 from palearn.types import BoolArray, ByteArray, FloatArray, Int32Array, IntArray
+
+#: The last five fields of :class:`Rows`, the same for every selection of features.
+_Tail: TypeAlias = tuple[IntArray, IntArray, IntArray, BoolArray, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,10 @@ class Models:
                 old_ptr, new_ptr = _runs(spec, old), _runs(spec, new)
                 state.arrays[spec.name] = _take(state.arrays[spec.name], old_ptr, keep, new_ptr)
             state.counts, state.sums = state.counts[keep], state.sums[keep]
-        class_ptr, ring_ptr = _pointers(np.diff(self.class_ptr)[keep]), _pointers(np.diff(self.ring_ptr)[keep])
+        class_ptr, ring_ptr = (
+            _pointers(np.diff(self.class_ptr)[keep]),
+            _pointers(np.diff(self.ring_ptr)[keep]),
+        )
         for state in self.states:
             state.hits = _take(state.hits, self.class_ptr, keep, class_ptr)
             state.predictions = _take(state.predictions, self.class_ptr, keep, class_ptr)
@@ -161,7 +168,7 @@ class Models:
             key, y = examples.key[first:stop], examples.y[first:stop]
             self._grow(new, added, key, y)
             tail = (key, y, examples.known[first:stop], learn[first:stop], examples.weight[first:stop])
-            self._run(flat, slot, first, stop, tail, [Outcome(*(a[first:stop] for a in out)) for out in outcomes])
+            self._run(flat, slot, first, stop, tail, [_part(out, first, stop) for out in outcomes])
             if stop < n:
                 self._forget_features(int(examples.key[stop]), flat, stop)
             first = stop
@@ -182,13 +189,13 @@ class Models:
         self._score(flat, slot, 0, n, tail, outcomes)
         return outcomes
 
-    def _score(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: tuple, outcomes: list[Outcome]) -> None:  # type: ignore[type-arg]
+    def _score(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: _Tail, outcomes: list[Outcome]) -> None:
         selections: dict[tuple[int, int], Rows] = {}
 
         def rows(view: int, bias: int) -> Rows:
             if (view, bias) not in selections:
-                entries = select(flat.views, flat.bounds, slot, flat.value, first, stop, view, bias)
-                selections[view, bias] = Rows(*entries, *tail)
+                ptr, slots, value = select(flat.views, flat.bounds, slot, flat.value, first, stop, view, bias)
+                selections[view, bias] = Rows(ptr, slots, value, *tail)
             return selections[view, bias]
 
         bias, views = self.settings.bias, self.settings.views
@@ -200,7 +207,7 @@ class Models:
                 parts = [rows(view, 0 if bias else -1)]
             learner.run(parts, self.layout, state.arrays, out)
 
-    def _run(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: tuple, outcomes: list[Outcome]) -> None:  # type: ignore[type-arg]
+    def _run(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: _Tail, outcomes: list[Outcome]) -> None:
         self._score(flat, slot, first, stop, tail, outcomes)
         key, y, _, learn, _ = tail
         n = self.counts[:, metrics.N].copy()
@@ -307,6 +314,13 @@ class Models:
         self.layout = layout_of(features, old.blocks)
 
 
+def _part(out: Outcome, first: int, stop: int) -> Outcome:
+    """Return the rows from ``first`` to ``stop`` as views."""
+    score, predicted, hinge, updated, difference, scores = out
+    part = slice(first, stop)
+    return Outcome(score[part], predicted[part], hinge[part], updated[part], difference[part], scores[part])
+
+
 def empty_outcome(n: int, classes: int = 0) -> Outcome:
     """Return an outcome of n rows to be filled; ``classes`` > 0 asks for every class's score."""
     scores = np.zeros((n if classes else 0, classes))
@@ -328,7 +342,7 @@ def _pointers(sizes: IntArray) -> IntArray:
     return out
 
 
-def _more_rows(array, rows):  # type: ignore[no-untyped-def]
+def _more_rows(array: IntArray | FloatArray, rows: int) -> Any:
     """Return the array with zero rows added at its end."""
     out = np.zeros((rows, *array.shape[1:]), array.dtype)
     out[: len(array)] = array

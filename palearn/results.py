@@ -121,8 +121,10 @@ class Texts:
 
     def __init__(self, models: Models) -> None:
         signed = models.settings.task == "binary" and models.settings.positive is None
-        rows = [default_labels(row) for row in models.labels] if signed else models.labels
-        self.names = pa.array([None if x is None else label_text(x) for row in rows for x in row], pa.string())
+        rows = [default_labels(row) if None in row else row for row in models.labels] if signed else models.labels
+        flat = [(type(label), label) for row in rows for label in row]
+        texts = {item: None if item[1] is None else label_text(item[1]) for item in set(flat)}
+        self.names = pa.array([texts[item] for item in flat], pa.string())
         self.ptr = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=self.ptr[1:])
 
@@ -158,7 +160,14 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
             packed = spec.shape == "packed"
             start = models.layout.packed if packed else models.layout.start
             values[spec.name] = _by_label(
-                state.arrays[spec.name], start, packed, models.layout, keys, models.feature_ptr, models.feature, allowed
+                state.arrays[spec.name],
+                start,
+                packed,
+                models.layout,
+                keys,
+                models.feature_ptr,
+                models.feature,
+                allowed,
             )
         described = {**learner.params, "task": learner.task, "tie": learner.tie, "bias": models.settings.bias}
         columns = {

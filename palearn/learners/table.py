@@ -49,7 +49,12 @@ C = Parameter("C", 1.0, "Aggressiveness: how much one example may move the weigh
 R = Parameter("r", 1.0, "Regularisation: large values make small, careful steps.", above=0)
 GAMMA = Parameter("gamma", 0.5, "Price of disagreement between the two views.", at_least=0)
 CONSTRAINTS = Parameter(
-    "constraints", 1, "How many wrong classes take part (multiclass).", at_least=1, integer=True, words=("all",)
+    "constraints",
+    1,
+    "How many wrong classes take part (multiclass).",
+    at_least=1,
+    integer=True,
+    words=("all",),
 )
 SECOND_ORDER = (
     Parameter("covariance", "diagonal", "Form of the covariance.", words=("diagonal", "full")),

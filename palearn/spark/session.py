@@ -102,4 +102,6 @@ def fetch_connector() -> None:
 
 
 #: An interrupted Maven run leaves a POM without its jar, and Spark's resolver then gives up on it.
-_STALE = "\nIf it says 'download failed', delete that artifact's folder under ~/.m2/repository and ~/.ivy2 and try again."
+_STALE = (
+    "\nIf it says 'download failed', delete that artifact's folder under ~/.m2/repository and ~/.ivy2 and try again."
+)

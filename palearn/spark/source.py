@@ -13,12 +13,12 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType
+from pyspark.sql.pandas.functions import pandas_udf
 
 from palearn import files
 from palearn.config import Config, KafkaSource, KeyRule
 from palearn.errors import ConfigError, RecordError
-from palearn.records import encode, key_of, record_key
+from palearn.records import encode, key_of
 
 COLUMNS = ("bucket", "key", "value", "topic", "partition", "offset")
 
@@ -48,9 +48,7 @@ def stream(spark: SparkSession, config: Config) -> DataFrame:
 def topic_range(spark: SparkSession, config: Config, start: str = "earliest", end: str = "latest") -> DataFrame:
     """Return the records between two offsets: ``earliest``, ``latest`` or Spark's JSON of offsets a partition."""
     kafka = _kafka(config)
-    reader = spark.read.format("kafka").options(
-        **_options(kafka) | {"startingOffsets": start, "endingOffsets": end}
-    )
+    reader = spark.read.format("kafka").options(**_options(kafka) | {"startingOffsets": start, "endingOffsets": end})
     return _with_bucket(reader.load(), config).withColumn("fault", F.lit(None).cast("string"))
 
 
@@ -90,13 +88,14 @@ def _read_file(path: str, format: str | None, rule: KeyRule, rows: int = 10_000)
         ]
     )
     pending: list[dict[str, Any]] = []
-    for number, record in files.read(path, format=format):
+    for number, key, value in files.lines(path, key=rule.field, format=format):
+        key = rule.constant if rule.field is None else key
         row: dict[str, Any] = {"topic": path, "partition": 0, "offset": number}
-        if isinstance(record, RecordError):
-            row["fault"] = msgspec.json.encode([record.reason, record.detail]).decode()
+        row["key"] = None if key is None else key.encode()
+        if isinstance(value, RecordError):
+            row["fault"] = msgspec.json.encode([value.reason, value.detail]).decode()
         else:
-            key = rule.constant if rule.constant is not None else record_key(record, str(rule.field))
-            row |= {"value": encode(record), "key": None if key is None else key.encode()}
+            row["value"] = value if isinstance(value, bytes) else encode(value)
         pending.append(row)
         if len(pending) == rows:
             yield pa.RecordBatch.from_pylist(pending, schema)
@@ -138,7 +137,7 @@ def _key_column(rule: KeyRule) -> Column:
         return F.lit(rule.constant.encode())
     field = str(rule.field)
 
-    @F.pandas_udf(BinaryType())  # type: ignore[call-overload]
+    @pandas_udf("binary")  # type: ignore[call-overload, untyped-decorator]
     def key(values: pd.Series) -> pd.Series:
         return values.map(lambda value: key_of(value, field))
 

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from palearn import codec
-from palearn.bucket import Bucket, Chunk, Plan
+from palearn.bucket import Bucket, Plan
 from palearn.config import Config
 from palearn.errors import RecordError
+from palearn.intake import Chunk
 
 STATE = "format_version int, n_keys int, blob binary"
 #: A row a bucket and table: the rows as an Arrow IPC stream; table ``summary`` is JSON.
@@ -49,9 +50,7 @@ def train(records: DataFrame, config: Config) -> DataFrame:
         state.update((codec.VERSION, len(bucket.models.keys), bucket.to_bytes()))
         yield pd.DataFrame(payloads, columns=["table", "payload"])
 
-    return records.groupBy("bucket").applyInPandasWithState(
-        learn, RESULT, STATE, "append", GroupStateTimeout.NoTimeout
-    )
+    return records.groupBy("bucket").applyInPandasWithState(learn, RESULT, STATE, "append", GroupStateTimeout.NoTimeout)
 
 
 def replay(records: DataFrame, config: Config) -> DataFrame:

@@ -4,7 +4,7 @@ import logging
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from palearn.config import Config, ProcessingTime
 from palearn.errors import StreamError

@@ -1,0 +1,87 @@
+"""What the benchmarks share: a broker of their own, a topic of synthetic keyed records, versions."""
+
+import json
+import os
+import platform
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
+
+from palearn import datasets
+from palearn.kafka import broker
+from palearn.records import encode
+
+SEED = 20261128
+
+
+@contextmanager
+def own_broker() -> Iterator[tuple[str, Path]]:
+    """Yield the address of a broker that lives as long as the block, and a scratch folder."""
+    with tempfile.TemporaryDirectory(prefix="palearn-bench-") as name:
+        port, folder = _free_port(), Path(name)
+        broker.start(port, folder / "broker")
+        try:
+            yield f"127.0.0.1:{port}", folder
+        finally:
+            broker.stop(port, folder / "broker")
+
+
+def fill_topic(servers: str, topic: str, records: int, keys: int, partitions: int = 4) -> None:
+    """Produce the rows of a9a (14 named features each) again and again, with keys drawn uniformly.
+
+    A topic that is there already gets more records.
+    """
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    if topic not in admin.list_topics():
+        admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+    admin.close()
+    values = [encode(record) for record in datasets.a9a()]
+    drawn = np.random.default_rng(SEED).integers(keys, size=records).tolist()
+    producer = KafkaProducer(
+        bootstrap_servers=servers, enable_idempotence=True, compression_type="zstd", linger_ms=20, batch_size=2**18
+    )
+    for i, key in enumerate(drawn):
+        producer.send(topic, value=values[i % len(values)], key=b"user-%06d" % key)
+    producer.flush()
+    producer.close()
+
+
+def environment() -> dict[str, Any]:
+    """Return versions, cores and seed, for the result's reader."""
+    packages = ("pyspark", "numpy", "numba", "pyarrow", "pandas", "msgspec")
+    return {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "seed": SEED,
+        **{name: version(name) for name in packages},
+    }
+
+
+def show(result: dict[str, Any], *, as_json: bool) -> None:
+    """Print a result as JSON, or a line a figure."""
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    for name, value in result.items():
+        print(f"{name}: {value}")
+
+
+def _free_port() -> int:
+    """Return a port that is free together with the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port

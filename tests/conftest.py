@@ -1,0 +1,38 @@
+"""Fixtures that several folders of tests share."""
+
+import socket
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from palearn.kafka import broker as kafka_broker
+
+
+def free_port_pair() -> int:
+    """Return a port that is free now, together with the next one, which the broker's controller takes."""
+    for _ in range(100):
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no two free ports in a row")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a real Kafka broker that lives as long as the tests."""
+    port, data = free_port_pair(), tmp_path_factory.mktemp("broker")
+    kafka_broker.start(port, data)
+    yield f"127.0.0.1:{port}"
+    kafka_broker.stop(port, data)
+
+
+@pytest.fixture
+def topic() -> str:
+    """Return a topic's name that no other test has."""
+    return f"test-{uuid.uuid4().hex}"
