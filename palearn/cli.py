@@ -266,7 +266,8 @@ def report(
     if json:
         _print_json(found)
         return
-    print_report(found)
+    console.print(reports.fates(found), highlight=False)
+    console.print(reports.error_table(found))
 
 
 @app.command("learners")
@@ -311,38 +312,11 @@ def prepare() -> None:
 # -- shared by the commands -----------------------------------------------------------------------------
 
 
-def print_report(found: dict[str, Any]) -> None:
-    """Print a summary of :func:`palearn.report.summary`: fates, learners, and the keys' errors."""
-    from palearn.report import baseline
-
-    if "records" in found:
-        fates = ", ".join(f"{count:,} {name}" for name, count in found["records"].items() if count)
-        console.print(fates, highlight=False)
-    table = Table("key", "labelled", "no change", *found["learners"])
-    for name, entry in sorted(found["keys"].items(), key=lambda item: -item[1]["n"])[:25]:
-        errors = [entry["errors"].get(learner) for learner in found["learners"]]
-        table.add_row(name, f"{entry['n']:,}", *map(_percent, [entry["baseline_error"], *errors]))
-    if len(found["keys"]) > 25:
-        table.add_row(f"… {len(found['keys']) - 25:,} more keys")
-    table.add_section()
-    n = max((x["n"] for x in found["learners"].values()), default=0)
-    table.add_row(
-        "all keys",
-        f"{n:,}",
-        *map(_percent, [baseline(found), *(x["error"] for x in found["learners"].values())]),
-    )
-    console.print(table)
-
-
-def _percent(error: float | None) -> str:
-    return "-" if error is None else f"{100 * error:.2f} %"
-
-
 def _key_table(per_key: dict[str, dict[str, int]]) -> None:
     table = Table("key", "n", "mistakes", "error", "updates")
     for name, counts in sorted(per_key.items(), key=lambda item: -item[1]["n"]):
         n, mistakes = counts["n"], counts["mistakes"]
-        table.add_row(name, f"{n:,}", f"{mistakes:,}", _percent(mistakes / n if n else None), f"{counts['updates']:,}")
+        table.add_row(name, f"{n:,}", f"{mistakes:,}", f"{mistakes / n:.2%}" if n else "-", f"{counts['updates']:,}")
     console.print(table)
 
 

@@ -96,10 +96,10 @@ def _submit(console: Console, checkout: Path, title: str, job: str, *options: st
 
 
 def _show(console: Console, out: Path) -> None:
-    from palearn.cli import print_report
-
     console.print("\nError of each occupation's models, test-then-train, beside predicting no change", highlight=False)
-    print_report(report.summary(out))
+    found = report.summary(out)
+    console.print(report.fates(found), highlight=False)
+    console.print(report.error_table(found))
     key, learner = SHOWN
     table = Table("feature", "weight", title=f"Strongest weights of {learner} for {key} (+: earns over 50,000 a year)")
     for _, feature, weight in report.strongest(out, key, learner):

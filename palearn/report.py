@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.table import Column, Table
 
 from palearn import tables
 
@@ -27,7 +28,9 @@ def summary(path: str | Path) -> dict[str, Any]:
         ``records`` (accounts summed), ``learners: {name: {n, mistakes, error}}`` and
         ``keys: {key: {"n", "baseline_error", "errors": {learner: error}}}``.
     """
-    newest = tables.metrics(path, latest=True)
+    rows = tables.metrics(path)
+    order = {name: place for place, name in enumerate(rows["learner"].drop_duplicates())}
+    newest = tables.newest(rows).sort_values("learner", key=lambda names: names.map(order), kind="stable")
     overall, by_key = newest[newest["key"].isna()], newest[newest["key"].notna()]
     learners = {
         str(row.learner): {"n": int(row.n), "mistakes": int(row.mistakes), "error": _number(row.error)}
@@ -49,6 +52,34 @@ def baseline(report: dict[str, Any]) -> float | None:
     counted = [(k["n"], k["baseline_error"]) for k in report["keys"].values() if k["baseline_error"] is not None]
     total = sum(n for n, _ in counted)
     return sum(n * error for n, error in counted) / total if total else None
+
+
+def fates(report: dict[str, Any]) -> str:
+    """Return a :func:`summary`'s records by fate as a line."""
+    return ", ".join(f"{count:,} {name}" for name, count in report.get("records", {}).items() if count)
+
+
+def error_table(report: dict[str, Any], most: int = 25) -> Table:
+    """Return a :func:`summary`'s errors as a table: the ``most`` largest keys, and all keys together."""
+    names = list(report["learners"])
+    largest = sorted(report["keys"].items(), key=lambda item: -item[1]["n"])
+    widest = max((len(key) for key, _ in largest[:most]), default=0)
+    titles = ("labelled", "no change", *names)
+    table = Table(Column("key", no_wrap=True, min_width=min(widest, 32)), *(Column(x, justify="right") for x in titles))
+    for key, entry in largest[:most]:
+        errors = (entry["baseline_error"], *(entry["errors"].get(name) for name in names))
+        table.add_row(key, f"{entry['n']:,}", *map(_percent, errors))
+    if len(largest) > most:
+        table.add_row(f"… {len(largest) - most:,} more keys")
+    table.add_section()
+    n = max((x["n"] for x in report["learners"].values()), default=0)
+    errors = (baseline(report), *(x["error"] for x in report["learners"].values()))
+    table.add_row("all keys", f"{n:,}", *map(_percent, errors))
+    return table
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{100 * error:.2f} %"
 
 
 def strongest(path: str | Path, key: str, learner: str, top: int = 10) -> list[tuple[str, str, float]]:

@@ -28,15 +28,16 @@ def read(path: str | Path, table: str) -> "pd.DataFrame":
 
 def latest_models(path: str | Path) -> "pd.DataFrame":
     """Return the newest snapshot of every key and learner: the row of its highest ``batch_id``."""
-    return _latest(read(path, "models"))
+    return newest(read(path, "models"))
 
 
 def metrics(path: str | Path, *, latest: bool = False) -> "pd.DataFrame":
     """Return the metrics rows, all or the newest a key and learner; rows over all keys have no key."""
     frame = read(path, "metrics")
-    return _latest(frame) if latest else frame
+    return newest(frame) if latest else frame
 
 
-def _latest(frame: "pd.DataFrame") -> "pd.DataFrame":
+def newest(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the row of the highest ``batch_id`` of every key and learner."""
     ordered = frame.sort_values(["key", "learner", "batch_id"], kind="stable")
     return ordered.drop_duplicates(["key", "learner"], keep="last").reset_index(drop=True)

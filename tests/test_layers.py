@@ -25,6 +25,7 @@ LAYERS = (
     "model",
     "__init__",  # the package's own front: make, from_bytes, learners
     "results",
+    "intake",
     "bucket",
     "config",
     "datasets",
@@ -32,7 +33,10 @@ LAYERS = (
     "evaluate",
     "kafka",
     "spark",
+    "tables",
     "report",
+    "prepare",
+    "demo",
     "cli",
 )
 
