@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from palearn import datasets, report, tables
 from palearn.errors import FileFormatError, StreamError
@@ -101,7 +102,8 @@ def _show(console: Console, out: Path) -> None:
     console.print(report.fates(found), highlight=False)
     console.print(report.error_table(found))
     key, learner = SHOWN
-    table = Table("feature", "weight", title=f"Strongest weights of {learner} for {key} (+: earns over 50,000 a year)")
+    title = f"strongest weights of {learner} for {key} (+: earns over 50,000 a year)"
+    table = Table("feature", Column("weight", justify="right"), box=box.SIMPLE, title=title)
     for _, feature, weight in report.strongest(out, key, learner):
         table.add_row(feature, f"{weight:+.3f}")
     console.print(table)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich import box
 from rich.table import Column, Table
 
 from palearn import tables
@@ -65,7 +66,8 @@ def error_table(report: dict[str, Any], most: int = 25) -> Table:
     largest = sorted(report["keys"].items(), key=lambda item: -item[1]["n"])
     widest = max((len(key) for key, _ in largest[:most]), default=0)
     titles = ("labelled", "no change", *names)
-    table = Table(Column("key", no_wrap=True, min_width=min(widest, 32)), *(Column(x, justify="right") for x in titles))
+    columns = (Column(title, justify="right") for title in titles)
+    table = Table(Column("key", no_wrap=True, min_width=min(widest, 32)), *columns, box=box.SIMPLE, title="error in %")
     for key, entry in largest[:most]:
         errors = (entry["baseline_error"], *(entry["errors"].get(name) for name in names))
         table.add_row(key, f"{entry['n']:,}", *map(_percent, errors))
@@ -79,7 +81,7 @@ def error_table(report: dict[str, Any], most: int = 25) -> Table:
 
 
 def _percent(error: float | None) -> str:
-    return "-" if error is None else f"{100 * error:.2f} %"
+    return "-" if error is None else f"{100 * error:.2f}"
 
 
 def strongest(path: str | Path, key: str, learner: str, top: int = 10) -> list[tuple[str, str, float]]:

@@ -1,0 +1,93 @@
+"""What the documents say is so: commands exist, configurations load, the learners' table is the code's."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from palearn.cli import app
+from palearn.config import load, parse
+from palearn.learners import LEARNERS
+from palearn.learners.table import SECOND_ORDER
+from palearn.records import decode_value
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"\.venv/bin/palearn ([^`\n]+)", README)
+
+
+def blocks(language: str) -> list[str]:
+    found = re.findall(rf"^ *```{language}\n(.*?)^ *```", README, flags=re.DOTALL | re.MULTILINE)
+    return [re.sub(r"^ {3}", "", block, flags=re.MULTILINE) for block in found]
+
+
+def test_the_readme_has_commands():
+    assert len(COMMANDS) >= 6
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_readme_commands_parse(line, tmp_path, monkeypatch):
+    """Each names a command and options that exist; files it names are made, and nothing is run."""
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(line.partition("#")[0])
+    for word in words:
+        if word.endswith((".csv", ".yaml")):
+            Path(word).touch()
+    Path("out").mkdir()
+    Path("FILE").touch()
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        assert words[0] in command.commands, f"palearn has no command {words[0]!r}"
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words)
+
+
+def test_readme_jobs_and_targets_exist():
+    for job in re.findall(r"jobs/\w+\.py", README):
+        assert (ROOT / job).is_file()
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"(?<=[`\n])make (\w+)", README)
+    assert {"demo", "test", "lint"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), f"no target {target}"
+
+
+def test_readme_records_and_configuration_are_valid():
+    (record,) = blocks("json")
+    assert decode_value(record.encode()).label == "spam"
+    (text,) = blocks("yaml")
+    config = parse(yaml.safe_load(text))
+    assert [learner.name for learner in config.make_learners()] == ["arow", "careful"]
+
+
+def test_readme_python_runs():
+    (code,) = blocks("python")
+    scope: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), scope)
+    assert scope["m"].predict_one({"free": 1}) == "spam"
+
+
+def test_readme_lists_every_learner_with_its_options():
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \|([^|]*)\|", README, flags=re.MULTILINE))
+    assert list(rows) == list(LEARNERS)
+    second_order = {parameter.name for parameter in SECOND_ORDER} | {"constraints"}
+    for name, options in rows.items():
+        named = set(re.findall(r"`(\w+)`", options)) | (second_order if "second order" in options else set())
+        assert named == {parameter.name for parameter in LEARNERS[name].parameters}, name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("*.yaml")), ids=lambda path: path.name)
+def test_configurations_load(path):
+    assert load(path).make_learners()
+
+
+def test_every_command_has_help():
+    groups = [typer.main.get_command(app)]
+    for group in groups:
+        for command in group.commands.values():
+            assert command.help, f"palearn {command.name} has no help"
+            if hasattr(command, "commands"):
+                groups.append(command)
