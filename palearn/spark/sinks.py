@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from palearn import results
 from palearn.bucket import Summary
 from palearn.config import Config
-from palearn.spark.stateful import SUMMARY
+from palearn.spark.stateful import SUMMARY, unwritten
 from palearn.spark.store import Folder, Store, staged
 
 log = logging.getLogger("palearn.stream")
@@ -41,7 +41,7 @@ class Sink:
         before = self.store.totals(batch_id)
         self.store.begin(batch_id)
         topics = self._topics()
-        written = frame.mapInArrow(_writer(self.config.output.path, batch_id, topics), _WRITTEN)
+        written = frame.mapInArrow(_writer(self.config.output.path, batch_id, "part", topics), _WRITTEN)
         if topics:
             written = written.persist()
         try:
@@ -58,6 +58,16 @@ class Sink:
             if topics:
                 written.unpersist()
         log.info(_line(batch_id, summary, totals, time.perf_counter() - began))
+
+    def finish(self, spark: SparkSession) -> None:
+        """Snapshot the models that changed since their last snapshot, when the job has stopped."""
+        models = self.config.output.models
+        last = self.store.last_batch()
+        if not models or models.every == 1 or last is None:
+            return
+        frame = unwritten(spark, self.config)
+        frame.mapInArrow(_writer(self.config.output.path, last, "stop", {}), _WRITTEN).collect()
+        self.store.add(last, "models")
 
     def _topics(self) -> dict[str, str]:
         """Return table -> Kafka topic of the tables that go to one."""
@@ -94,8 +104,8 @@ class Sink:
         frame.write.format("kafka").option("kafka.bootstrap.servers", servers).save()
 
 
-def _writer(path: str, batch_id: int, topics: dict[str, str]) -> Any:
-    """Return the function that writes one partition's results and returns their sum."""
+def _writer(path: str, batch_id: int, prefix: str, topics: dict[str, str]) -> Any:
+    """Return the function that writes one partition's results, in files named so, and returns their sum."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts: dict[str, list[pa.Table]] = {}
@@ -109,7 +119,7 @@ def _writer(path: str, batch_id: int, topics: dict[str, str]) -> Any:
                     parts.setdefault(name, []).append(results.plain(table, name))
         context = TaskContext.get()
         assert context is not None
-        file = f"part-{context.partitionId():05d}.parquet"
+        file = f"{prefix}-{context.partitionId():05d}.parquet"
         folder = Folder(path)
         messages: list[tuple[str | None, bytes | None, bytes]] = [(None, None, msgspec.json.encode(summary))]
         for name, tables in parts.items():

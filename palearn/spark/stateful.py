@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from palearn import codec
@@ -76,6 +76,21 @@ def replay(records: DataFrame, config: Config) -> DataFrame:
             yield _result_batch(pack(bucket))
 
     return records.mapInArrow(learn, RESULT)
+
+
+def unwritten(spark: SparkSession, config: Config) -> DataFrame:
+    """Return, from the state of a stopped job, the models that changed since their last snapshot."""
+    described = msgspec.json.encode(config).decode()
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan = plan_of(described)
+        for batch in batches:
+            for blob in batch.column("blob").to_pylist():
+                yield _result_batch(pack(Bucket(plan, blob)))
+
+    _ = spark.streams.active  # a session that never had a query cannot read state otherwise
+    state = spark.read.format("statestore").load(config.checkpoint)
+    return state.selectExpr("value.groupState.blob").mapInArrow(rows, RESULT)
 
 
 def pack(bucket: Bucket, *, models: bool = True) -> list[Payload]:

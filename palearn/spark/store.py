@@ -147,6 +147,20 @@ class Store:
         if folder.fs.get_file_info(old).type == pafs.FileType.File:
             folder.fs.delete_file(old)
 
+    def last_batch(self) -> int | None:
+        """Return the number of the newest whole batch."""
+        names = self.folder.names("_palearn", "batches")
+        return max((int(name.removesuffix(".json")) for name in names if name.endswith(".json")), default=None)
+
+    def add(self, batch_id: int, table: str) -> None:
+        """Move files that were staged later into a batch that is already whole."""
+        folder = self.folder
+        folder.fs.create_dir(folder.at(table, f"batch_id={batch_id}"), recursive=True)
+        for name in sorted(folder.names(*staged(batch_id, table))):
+            source = folder.at(*staged(batch_id, table), name)
+            folder.fs.move(source, folder.at(table, f"batch_id={batch_id}", name))
+        folder.delete("_staging")
+
     def _batch(self, batch_id: int) -> dict[str, Any] | None:
         return self.folder.read("_palearn", "batches", f"{batch_id}.json")
 

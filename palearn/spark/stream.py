@@ -16,13 +16,13 @@ from palearn.spark.store import claim
 log = logging.getLogger("palearn.stream")
 
 
-def build(records: DataFrame, config: Config) -> DataStreamWriter:
+def build(records: DataFrame, config: Config, sink: Sink) -> DataStreamWriter:
     """Return the unstarted query over ``records`` (the columns of :mod:`palearn.spark.source`)."""
     writer = (
         stateful.train(records, config)
         .writeStream.outputMode("append")
         .option("checkpointLocation", config.checkpoint)
-        .foreachBatch(Sink(config).write)
+        .foreachBatch(sink.write)
     )
     if isinstance(config.trigger, ProcessingTime):
         return writer.trigger(processingTime=config.trigger.processing_time)
@@ -41,7 +41,8 @@ def run(config: Config, *, master: str | None = None, spark: SparkSession | None
     """
     claim(config)
     spark = spark or session(config, name="palearn stream", master=master)
-    query = build(source.stream(spark, config), config).start()
+    sink = Sink(config)
+    query = build(source.stream(spark, config), config, sink).start()
     log.info("learning %s from %s", ", ".join(x.name for x in config.make_learners()), config.source)
     try:
         query.awaitTermination()
@@ -50,6 +51,7 @@ def run(config: Config, *, master: str | None = None, spark: SparkSession | None
     except KeyboardInterrupt:
         log.info("stopping after this batch")
         query.stop()
+    sink.finish(spark)
 
 
 def _cause(error: StreamingQueryException) -> str:
