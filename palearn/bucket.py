@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from palearn import codec, results
 from palearn.errors import RecordError, StateFormatError
-from palearn.examples import flatten
+from palearn.examples import Flat, flatten
 from palearn.intake import Accepted, Chunk, Value, check
 from palearn.labels import classify
 from palearn.learners import Learner, Outcome
@@ -100,8 +100,12 @@ class Bucket:
         accepted, faults = check(chunk, self.plan.max_bytes, signed=signed)
         for fault in faults:
             self._reject(chunk, fault.row, fault.error)
-        for run in self._runs(accepted):
-            self._learn_run(chunk, run)
+        flat, unusable = flatten(accepted.record, self.models.vocabulary, self.models.max_features)
+        for i, error in unusable.items():
+            self._reject(chunk, accepted.row[i], error)
+        usable = [i for i in range(len(accepted.row)) if i not in unusable]
+        for run in self._runs(accepted.key, usable):
+            self._learn_run(chunk, accepted, flat, run)
         self.summary.features_evicted += self.models.features_evicted - evicted
 
     def to_bytes(self) -> bytes:
@@ -150,24 +154,24 @@ class Bucket:
         self._rows["rejected"].append(pa.RecordBatch.from_pylist(rows, results.REJECTED))
         self._rejected = []
 
-    def _runs(self, accepted: Accepted) -> Iterator[Accepted]:
-        """Yield the records, cut where ``max_keys`` makes keys leave; make room before each later run."""
+    def _runs(self, keys: list[str], usable: list[int]) -> Iterator[list[int]]:
+        """Yield the usable records, cut where ``max_keys`` makes keys leave; make room before each later run."""
         most, index = self.plan.max_keys, self.models.index
-        if most is None or len(index.keys() | set(accepted.key)) <= most:
-            yield accepted
+        if most is None or len(index.keys() | {keys[i] for i in usable}) <= most:
+            yield usable
             return
         first = 0
         live = set(index)
-        for i, key in enumerate(accepted.key):
-            if key in live:
+        for at, i in enumerate(usable):
+            if keys[i] in live:
                 continue
             if len(live) >= most:
-                yield accepted.part(first, i)
-                first = i
+                yield usable[first:at]
+                first = at
                 self._forget_keys(most)
                 live = set(self.models.index)
-            live.add(key)
-        yield accepted.part(first, len(accepted.row))
+            live.add(keys[i])
+        yield usable[first:]
 
     def _forget_keys(self, most: int) -> None:
         """Drop the keys whose last record is oldest, an eighth at once, so that dropping is rare."""
@@ -182,72 +186,57 @@ class Bucket:
 
     # -- learning --------------------------------------------------------------------------------------
 
-    def _learn_run(self, chunk: Chunk, run: Accepted) -> None:
+    def _learn_run(self, chunk: Chunk, accepted: Accepted, flat: Flat, run: list[int]) -> None:
         models, settings = self.models, self.plan.settings
-        flat, faults = flatten(run.record, models.vocabulary, settings.max_features)
-        for i, fault in faults.items():
-            self._reject(chunk, run.row[i], fault)
-        kept = np.arange(len(run.row))
-        if faults:
-            kept = np.setdiff1d(kept, list(faults))
-        names = [run.key[i] for i in kept.tolist()]
+        names = [accepted.key[i] for i in run]
         models.add_keys(name for name in dict.fromkeys(names) if name not in models.index)
-        key = np.fromiter(map(models.index.__getitem__, names), np.int64, kept.size)
+        key = np.fromiter(map(models.index.__getitem__, names), np.int64, len(run))
         by_key = np.argsort(key, kind="stable")
-        key, rows, seen = key[by_key], kept[by_key], models.clock + by_key
-        models.clock += kept.size
-        labels = [run.record[i].label for i in rows.tolist()]
+        key, rows, seen = key[by_key], np.array(run, np.int64)[by_key], models.clock + by_key
+        models.clock += len(run)
+        labels = [accepted.record[i].label for i in rows.tolist()]
         y, known, contradictions = classify(key, labels, models.labels, settings.task, settings.positive)
         if contradictions:
             for i, fault in contradictions.items():
-                self._reject(chunk, run.row[rows[i]], fault)
+                self._reject(chunk, accepted.row[rows[i]], fault)
             fine = np.setdiff1d(np.arange(rows.size), list(contradictions))
             key, rows, seen, y, known = key[fine], rows[fine], seen[fine], y[fine], known[fine]
         if not rows.size:
             return
-        if not np.array_equal(rows, np.arange(len(run.row))):
+        if not np.array_equal(rows, np.arange(len(accepted.row))):
             flat = flat.take(rows)
-        weights = [run.record[i].weight for i in rows.tolist()]
+        weights = [accepted.record[i].weight for i in rows.tolist()]
         weight = np.array([1.0 if x is None else x for x in weights])
-        outcomes, learned = models.learn(Examples(flat, key, y, known, weight))
-        self._count(chunk, run, rows, key, y, seen, outcomes, int(learned.sum()))
+        examples = Examples(flat, key, y, known, weight)
+        outcomes, learned = models.learn(examples)
+        at = np.array(accepted.row, np.int64)[rows]
+        self._count(chunk, at, examples, seen, outcomes, int(learned.sum()))
+        if "predictions" in self.plan.tables:
+            ids = [None if (x := accepted.record[i].id) is None else str(x) for i in rows.tolist()]
+            place = ([chunk.topic[i] for i in at.tolist()], chunk.partition[at], chunk.offset[at])
+            texts = results.Texts(models)
+            self._rows["predictions"] += results.prediction_rows(models, texts, key, y, known, outcomes, ids, place)
 
     def _count(
-        self,
-        chunk: Chunk,
-        run: Accepted,
-        rows: IntArray,
-        key: IntArray,
-        y: IntArray,
-        seen: IntArray,
-        outcomes: list[Outcome],
-        learned: int,
+        self, chunk: Chunk, at: IntArray, examples: Examples, seen: IntArray, outcomes: list[Outcome], learned: int
     ) -> None:
-        """Write down where each key's last record stands, the fates, and the predictions if they are wanted."""
-        models, summary = self.models, self.summary
-        at = np.array(run.row, np.int64)[rows]
-        partition, offset = chunk.partition[at], chunk.offset[at]
+        """Write down the fates, and where each key's last record stands: row ``at`` of the chunk."""
+        models, summary, key, y = self.models, self.summary, examples.key, examples.y
         last = np.flatnonzero(np.append(key[1:] != key[:-1], True))
-        counts = models.counts
-        counts[key[last], LAST_SEEN] = seen[last]
-        counts[key[last], LAST_PARTITION] = partition[last]
-        counts[key[last], LAST_OFFSET] = offset[last]
-        counts[key[last], CHANGED] = 1
-        counts[key[last], UPDATED_BATCH] = self.batch_id
-        for i in last.tolist():
-            models.topics[key[i]] = chunk.topic[at[i]]
+        keys, places, counts = key[last], at[last], models.counts
+        counts[keys, LAST_SEEN] = seen[last]
+        counts[keys, LAST_PARTITION] = chunk.partition[places]
+        counts[keys, LAST_OFFSET] = chunk.offset[places]
+        counts[keys, CHANGED] = 1
+        counts[keys, UPDATED_BATCH] = self.batch_id
+        for k, place in zip(keys.tolist(), places.tolist(), strict=True):
+            models.topics[k] = chunk.topic[place]
         labelled = y >= 0
         summary.fates["learned"] += learned
-        summary.fates["scored"] += rows.size - learned
+        summary.fates["scored"] += y.size - learned
         summary.n += int(labelled.sum())
         for learner, out in zip(self.plan.learners, outcomes, strict=True):
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
-        if "predictions" in self.plan.tables:
-            ids = [None if (x := run.record[i].id) is None else str(x) for i in rows]
-            place = ([chunk.topic[i] for i in at], partition, offset)
-            self._rows["predictions"] += results.prediction_rows(
-                models, results.Texts(models), key, y, outcomes, ids, place
-            )
 
     def _emit(self, touched: IntArray, changed: IntArray) -> None:
         texts = results.Texts(self.models) if touched.size or changed.size else None

@@ -8,7 +8,6 @@ from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
-import yaml
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,7 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from palearn.errors import FileFormatError, PalearnError
+from palearn.errors import ConfigError, FileFormatError, PalearnError
 from palearn.learners import LEARNERS
 
 app = typer.Typer(
@@ -353,12 +352,17 @@ def _read_names(path: Path) -> list[str]:
 
 def _params(given: list[str]) -> dict[str, Any]:
     """Return ``-p NAME=VALUE`` options; a value that is a number is one."""
+    from palearn.config import read_yaml
+
     out: dict[str, Any] = {}
     for item in given:
         name, equals, text = item.partition("=")
         if not equals:
             _usage(f"-p takes NAME=VALUE, got {item!r}")
-        out[name] = yaml.safe_load(text)
+        try:
+            out[name] = read_yaml(text, f"-p {name}")
+        except ConfigError as error:
+            _usage(str(error))
     return out
 
 

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from palearn.bucket import Plan
 from palearn.errors import ConfigError, LearnerError
-from palearn.learners import LEARNERS, Learner
+from palearn.learners import LEARNERS, TASKS, Learner
 from palearn.model import check_views
 from palearn.models import Settings
 from palearn.records import LabelValue
@@ -39,6 +39,13 @@ class KafkaSource(_Part, frozen=True):
     starting_offsets: Text = "earliest"
     max_offsets_per_trigger: Count = 100_000
     options: dict[str, str] = {}
+
+    @property
+    def client_options(self) -> dict[str, str]:
+        """What any client of the cluster needs: its address and the options that let one in."""
+        allowed = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+        access = {k.removeprefix("kafka."): v for k, v in self.options.items() if k.startswith(allowed)}
+        return {"bootstrap.servers": self.bootstrap_servers, **access}
 
 
 class FilesSource(_Part, frozen=True):
@@ -121,6 +128,12 @@ class Output(_Part, frozen=True):
     rejected: Literal[False] | Table = Table()
     accounts: Literal[False] | Table = Table()
 
+    @property
+    def topics(self) -> dict[str, str]:
+        """Table -> Kafka topic of the tables that go to one."""
+        options = {name: getattr(self, name) for name in (*TABLES, "accounts")}
+        return {name: table.kafka for name, table in options.items() if table and table.kafka}
+
 
 class ProcessingTime(_Part, frozen=True):
     """Start a batch at this interval, e.g. ``10s``."""
@@ -196,11 +209,37 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"the configuration {path} cannot be read: {error.strerror}") from None
+    return parse(read_yaml(text, str(path)), overrides, where=str(path))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's numbers: 1e-3 is one; YAML 1.1 takes it for text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)$"),
+    list("-+.0123456789"),
+)
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """Return the content of a YAML text.
+
+    Raises
+    ------
+    ConfigError
+        It is no YAML; ``where`` is named, the text is not repeated.
+    """
+    loader = _Loader(text)
     try:
-        tree = yaml.safe_load(text)
+        return loader.get_single_data()
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    return parse(tree, overrides, where=str(path))
+        place = getattr(error, "problem_mark", None)
+        line = f" (line {place.line + 1}, column {place.column + 1})" if place else ""
+        raise ConfigError(f"{where} is not YAML{line}: {getattr(error, 'problem', None) or 'unreadable'}") from None
+    finally:
+        loader.dispose()
 
 
 def parse(tree: Any, overrides: Sequence[str] = (), *, where: str = "configuration") -> Config:
@@ -211,17 +250,38 @@ def parse(tree: Any, overrides: Sequence[str] = (), *, where: str = "configurati
         _override(tree, override)
     faults: list[str] = []
     tree = _expand(tree, "", faults)
-    _unknown_keys(tree, Config, "", faults)
+    _fields(tree, Config, "", faults)
+    _learner_faults(tree, faults)
     if not faults:
         try:
             config = msgspec.convert(tree, Config)
         except msgspec.ValidationError as error:
-            faults.append(str(error).replace(" - at `$", " - at `").replace("`.", "`"))
+            faults.append(_sentence(error))
         else:
             _check(config, faults)
             if not faults:
                 return config
     raise ConfigError(f"{where}: " + "\n  ".join(faults))
+
+
+def _learner_faults(tree: dict[str, Any], faults: list[str]) -> None:
+    """Collect what is wrong with each learner's options and names."""
+    items, records = tree.get("learners"), tree.get("records") or {}
+    task = records.get("task", "binary") if isinstance(records, dict) else "binary"
+    if not isinstance(items, list) or task not in TASKS:
+        return
+    names: list[str] = []
+    for i, item in enumerate(items):
+        if not isinstance(item, dict):
+            continue
+        try:
+            name = _learner(item, task).name
+        except LearnerError as error:
+            faults.append(f"learners.{i}: {error}")
+            continue
+        if name in names:
+            faults.append(f"learners.{i}.name: {name!r} stands twice; tables tell learners apart by name")
+        names.append(name)
 
 
 def _check(config: Config, faults: list[str]) -> None:
@@ -237,16 +297,9 @@ def _check(config: Config, faults: list[str]) -> None:
         check_views(list(records.views or ()))
     except LearnerError as error:
         faults.append(f"records.views: {error}")
-    names: list[str] = []
-    for i, item in enumerate(config.learners):
-        try:
-            learner = _learner(item, records.task)
-        except LearnerError as error:
-            faults.append(f"learners.{i}: {error}")
-            continue
-        if learner.name in names:
-            faults.append(f"learners.{i}.name: {learner.name!r} stands twice; tables tell learners apart by name")
-        names.append(learner.name)
+    if config.output.topics and source.kafka is None:
+        faults.append(f"output.{next(iter(config.output.topics))}.kafka: there is no source.kafka to say which cluster")
+    for i, learner in enumerate(config.make_learners()):
         if learner.view is not None and learner.view not in (records.views or ()):
             faults.append(f"learners.{i}.view: {learner.view!r} is none of records.views {records.views or []}")
         if learner.row.views and len(records.views or ()) != 2:
@@ -285,35 +338,42 @@ def _override(tree: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     if not equals or not path:
         raise ConfigError(f"--set takes PATH=VALUE such as learners.0.C=0.5, got {override!r}")
+    value = read_yaml(text, f"--set {path}")
     *parents, last = path.split(".")
     node: Any = tree
     try:
         for step in parents:
             node = node[int(step)] if isinstance(node, list) else node.setdefault(step, {})
-        if isinstance(node, list):
-            node[int(last)] = yaml.safe_load(text)
-        elif isinstance(node, dict):
-            node[last] = yaml.safe_load(text)
-        else:
-            raise ConfigError(f"--set {override}: {'.'.join(parents)} is a value, it has no {last!r}")
+        node[int(last) if isinstance(node, list) else last] = value
     except (ValueError, IndexError):
-        raise ConfigError(f"--set {override}: a list is addressed by numbers from 0") from None
+        raise ConfigError(f"--set {path}: a list is addressed by numbers from 0") from None
+    except (AttributeError, TypeError):
+        raise ConfigError(f"--set {path}: a part of this path is a value, it holds nothing") from None
 
 
-def _unknown_keys(node: Any, kind: Any, path: str, faults: list[str]) -> None:
-    """Collect every unknown key below ``node``, with the nearest known one."""
-    if not isinstance(node, dict):
-        return
+def _fields(node: dict[str, Any], kind: Any, path: str, faults: list[str]) -> None:
+    """Collect every unknown key below ``node``, with the nearest known one, and every value of a wrong type."""
     for struct in _structs(kind):
-        known = get_type_hints(struct)
+        known = get_type_hints(struct, include_extras=True)
         for key, item in node.items():
             here = f"{path}.{key}".lstrip(".")
-            if key in known:
-                _unknown_keys(item, known[key], here, faults)
-                continue
-            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
-            faults.append(f"{here}: unknown key {key!r}; {hint}")
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
+                faults.append(f"{here}: unknown key {key!r}; {hint}")
+            elif isinstance(item, dict) and _structs(known[key]):
+                _fields(item, known[key], here, faults)
+            else:
+                try:
+                    msgspec.convert(item, known[key])
+                except msgspec.ValidationError as error:
+                    faults.append(f"{here}: {_sentence(error)}")
+
+
+def _sentence(error: msgspec.ValidationError) -> str:
+    """Return msgspec's sentence without the value, which may be a secret."""
+    text = re.sub(r"Invalid enum value '.*?'(?= - at|$)", "Not one of the values allowed", str(error), flags=re.DOTALL)
+    return text.replace(" - at `$.", " - at `").replace(" - at `$", " - at `")
 
 
 def _structs(kind: Any) -> list[type[_Part]]:

@@ -67,7 +67,7 @@ def evaluate(
     if epochs < 1:
         raise ConfigError(f"epochs must be >= 1, got {epochs}")
     chosen = Learner(learner, learner, task=task, tie=tie, options=params)
-    settings = Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=2**31 - 2)
+    settings = Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=None)
     bucket = Bucket(Plan(settings, (chosen,), tables=frozenset()))
     began = time.perf_counter()
     if isinstance(examples, str | Path):

@@ -7,6 +7,7 @@ import numpy as np
 
 from palearn.errors import RecordError
 from palearn.records import Record, decode_values
+from palearn.records import check as check_record
 from palearn.types import Int32Array, IntArray
 
 #: A record's value: wire bytes, or what a file reader made of a line.
@@ -79,8 +80,15 @@ def check(chunk: Chunk, most: int, *, signed: bool) -> tuple[Accepted, list[Faul
 
 def _records(values: list[Value], most: int) -> list[Record | RecordError]:
     if not {Record, RecordError}.isdisjoint(map(type, values)):
-        return [v if isinstance(v, Record | RecordError) else decode_values([v], most)[0] for v in values]
+        return [_checked(v) if isinstance(v, Record | RecordError) else decode_values([v], most)[0] for v in values]
     return decode_values(values, most)  # type: ignore[arg-type]
+
+
+def _checked(value: Record | RecordError) -> Record | RecordError:
+    try:
+        return value if isinstance(value, RecordError) else check_record(value)
+    except RecordError as fault:
+        return fault
 
 
 def _order(chunk: Chunk) -> list[int]:

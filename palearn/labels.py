@@ -31,20 +31,23 @@ def classify(
     Returns
     -------
     y : class numbers, -1 where there is no label
-    before : how many classes each row's key knew before the row
+    before : what each row's key knew before the row: multiclass how many classes, binary which sides had been
+        named (1 the negative, 2 the positive, 3 both)
     faults : rows whose label contradicts the task
     """
     if task == "multiclass":
         return _multiclass(key, labels, known)
-    before = np.full(key.size, 2, np.int64)
+    before = np.full(key.size, 3, np.int64)
     if positive is not None:
-        y, faults = _named(key, labels, known, label_text(positive))
+        y, faults = _named(key, labels, known, label_text(positive), before)
     else:
-        y, faults = _signed(key, labels, known)
+        y, faults = _signed(key, labels, known, before)
     return y, before, faults
 
 
-def _signed(key: IntArray, labels: Sequence[Label], known: list[Known]) -> tuple[IntArray, dict[int, RecordError]]:
+def _signed(
+    key: IntArray, labels: Sequence[Label], known: list[Known], before: IntArray
+) -> tuple[IntArray, dict[int, RecordError]]:
     """Numbers and booleans: > 0 and true are positive."""
     faults: dict[int, RecordError] = {}
     if str in set(map(type, labels)):
@@ -58,19 +61,22 @@ def _signed(key: IntArray, labels: Sequence[Label], known: list[Known]) -> tuple
         y = (np.fromiter(labels, np.float64, len(labels)) > 0).astype(np.int64)
     unnamed = {k for k in set(key.tolist()) if None in known[k]}
     if unnamed:
-        for k, side, label in zip(key.tolist(), y.tolist(), labels, strict=True):
-            if k in unnamed and side >= 0 and known[k][side] is None:
-                known[k][side] = label
+        for i, (k, side, label) in enumerate(zip(key.tolist(), y.tolist(), labels, strict=True)):
+            if k in unnamed:
+                before[i] = _named_sides(known[k])
+                if side >= 0 and known[k][side] is None:
+                    known[k][side] = label
     return y, faults
 
 
 def _named(
-    key: IntArray, labels: Sequence[Label], known: list[Known], positive: str
+    key: IntArray, labels: Sequence[Label], known: list[Known], positive: str, before: IntArray
 ) -> tuple[IntArray, dict[int, RecordError]]:
     """One label is the positive class; the key's first other one is its negative class."""
     faults: dict[int, RecordError] = {}
     y = np.full(len(labels), -1, np.int64)
     for i, (k, label) in enumerate(zip(key.tolist(), labels, strict=True)):
+        before[i] = _named_sides(known[k])
         if label is None:
             continue
         text = label_text(label)
@@ -86,6 +92,10 @@ def _named(
             continue
         y[i] = 0
     return y, faults
+
+
+def _named_sides(known: Known) -> int:
+    return (known[0] is not None) + 2 * (known[1] is not None)
 
 
 def _multiclass(

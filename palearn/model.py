@@ -1,6 +1,7 @@
 """One model, one key: River's conventions over the very arrays and bytes that the stream uses."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -8,11 +9,11 @@ import numpy as np
 from palearn import codec
 from palearn.errors import LearnerError, RecordError, StateFormatError
 from palearn.examples import flatten
-from palearn.labels import DEFAULT_BINARY, classify
+from palearn.labels import DEFAULT_BINARY, Known, classify, start
 from palearn.learners import LEARNERS, Learner, Outcome
 from palearn.metrics import N_LEARNED, N_SEEN, UPDATES
 from palearn.models import Examples, Models, Settings
-from palearn.records import BIAS, LabelValue, Record, label_text, numbers
+from palearn.records import BIAS, LabelValue, Record, check_label, check_weight, numbers
 
 _KEY = ""
 
@@ -48,40 +49,42 @@ class Model:
         RecordError
             A feature is no finite number, or the label contradicts the task.
         """
+        y = y.item() if isinstance(y, np.generic) else y
         if y is None:
             raise RecordError("bad_label", "learn_one needs a label, got None")
-        y = y.item() if isinstance(y, np.generic) else y
-        if weight is not None and not 0.0 < weight < np.inf:
-            raise RecordError("bad_weight", f"weight must be a finite number > 0, got {weight!r}")
-        record = self._record(x, label=y, weight=weight)
-        models = self._models
-        fresh = not models.keys
-        if fresh:
+        check_label(y)
+        if weight is not None:
+            check_weight(weight)
+        settings = self._settings_for(x)
+        models = self._models if settings == self._settings else Models(settings, [self._learner])
+        labels = [list(row) for row in models.labels] or [start(settings.task, settings.positive)]
+        examples = _examples(models, _record(settings, x, y, weight), labels)
+        if not models.keys:
             models.add_keys([_KEY])
-        known = [list(row) for row in models.labels]
+        before, models.labels = models.labels, labels
         try:
-            examples = self._examples(record)
-        except RecordError:
-            models.labels = known
+            models.learn(examples)
+        except LearnerError:
+            models.labels = before
+            if not len(models.counts):
+                self._models = Models(self._settings, [self._learner])
             raise
-        models.learn(examples)
+        self._models, self._settings = models, settings
         return self
 
     def score_one(self, x: Mapping[str, Any]) -> float | dict[LabelValue, float]:
         """Return the score w.x (binary; > 0 is positive), or each known class's score (multiclass)."""
-        if self._settings.task == "multiclass" and not self._models.keys:
-            self._record(x)
-            return {}
         out = self._outcome(x)
         if self._settings.task == "binary":
-            return float(out.score[0])
-        return dict(zip(self.labels, out.scores[0].tolist(), strict=True))
+            return 0.0 if out is None else float(out.score[0])
+        return {} if out is None else dict(zip(self.labels, out.scores[0].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[str, Any]) -> LabelValue | None:
         """Return the predicted label; None where no class (or not that class's label) is known yet."""
-        if self._settings.task == "multiclass" and not self._models.keys:
+        out = self._outcome(x)
+        if self._settings.task == "multiclass" and out is None:
             return None
-        predicted = int(self._outcome(x).predicted[0])
+        predicted = int(self._learner.step.tie) if out is None else int(out.predicted[0])
         label: LabelValue | None = self.labels[predicted]
         return label
 
@@ -146,53 +149,51 @@ class Model:
 
     # -- between names and arrays ----------------------------------------------------------------------
 
-    def _record(self, x: Mapping[str, Any], label: LabelValue | None = None, weight: float | None = None) -> Record:
+    def _settings_for(self, x: Mapping[str, Any]) -> Settings:
+        """Return the settings, with the views' names taken from the first example that has them."""
         nested = bool(x) and all(isinstance(part, Mapping) for part in x.values())
-        if (nested or self._learner.row.views) and not self._settings.views:
-            self._name_views(x)
-        if self._settings.views:
-            views = {str(view): numbers(f"view {view!r}", dict(part)) for view, part in x.items()}
-            return Record(label=label, views=views, weight=weight)
-        return Record(label=label, features=numbers("features", dict(x)), weight=weight)
-
-    def _name_views(self, x: Mapping[str, Any]) -> None:
-        """Take the views' names from the first example that has them."""
-        if self._models.keys or not all(isinstance(part, Mapping) for part in x.values()):
-            raise RecordError("bad_view", "views must map each view's name to its features, from the first example on")
-        old = self._settings
-        self._settings = Settings(
-            task=old.task, positive=old.positive, bias=old.bias, views=check_views([str(view) for view in x])
-        )
+        if self._settings.views or not (nested or self._learner.row.views):
+            return self._settings
+        if self._models.keys or not nested:
+            detail = "views must map each view's name to its features, from the first example on"
+            raise RecordError("bad_view", detail)
         if self._learner.row.views and len(x) != 2:
             raise RecordError("bad_view", f"{self._learner.algorithm} needs two views, got {len(x)}")
-        self._models = Models(self._settings, [self._learner])
+        return replace(self._settings, views=check_views([str(view) for view in x]))
 
-    def _examples(self, record: Record) -> Examples:
-        models, settings = self._models, self._settings
-        key = np.zeros(1, np.int64)
-        room = (self._learner.max_features or 10**9) - (len(models.feature) if models.keys else 0)
-        flat, faults = flatten([record], models.vocabulary, 10**9)
-        y, known, bad = classify(key, [record.label], models.labels, settings.task, settings.positive)
-        for fault in (faults | bad).values():
-            raise fault
-        if self._learner.max_features is not None and record.label is not None:
-            fresh = np.setdiff1d(flat.feature, models.feature).size
-            if fresh > room + models.vocabulary.biases:
-                raise LearnerError(
-                    f"{self._learner.algorithm}: a full covariance holds at most {self._learner.max_features} features "
-                    "(max_full_features); use covariance='diagonal' for more"
-                )
-        weight = np.array([1.0 if record.weight is None else record.weight])
-        return Examples(flat, key, y, known, weight)
+    def _outcome(self, x: Mapping[str, Any]) -> Outcome | None:
+        """Score one example; None before there is anything to score it with."""
+        settings = self._settings_for(x)
+        record = _record(settings, x)
+        if not self._models.keys or not self.labels:
+            return None
+        return self._models.score(_examples(self._models, record, self._models.labels))[0]
 
-    def _outcome(self, x: Mapping[str, Any]) -> Outcome:
-        record = self._record(x)
-        if not self._models.keys:
-            empty = Models(self._settings, [self._learner])
-            empty.add_keys([_KEY])
-            empty._grow(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, -1))
-            return Model(self._settings, self._learner, empty)._outcome(x)
-        return self._models.score(self._examples(record))[0]
+
+def _record(
+    settings: Settings, x: Mapping[str, Any], label: LabelValue | None = None, weight: float | None = None
+) -> Record:
+    if settings.views:
+        views = {str(view): numbers(f"view {view!r}", _plain(part)) for view, part in x.items()}
+        return Record(label=label, views=views, weight=weight)
+    return Record(label=label, features=numbers("features", _plain(x)), weight=weight)
+
+
+def _plain(features: Any) -> Any:
+    """Return a mapping as a dict of Python's own numbers; numpy's booleans are none of them."""
+    if not isinstance(features, Mapping):
+        return features
+    return {name: item.item() if isinstance(item, np.generic) else item for name, item in features.items()}
+
+
+def _examples(models: Models, record: Record, labels: list[Known]) -> Examples:
+    """Return one checked example; ``labels`` are extended by a new label."""
+    key, settings = np.zeros(1, np.int64), models.settings
+    flat, faults = flatten([record], models.vocabulary, 2**31 - 1)
+    y, known, contradictions = classify(key, [record.label], labels, settings.task, settings.positive)
+    for fault in (faults | contradictions).values():
+        raise fault
+    return Examples(flat, key, y, known, np.array([1.0 if record.weight is None else record.weight]))
 
 
 def default_labels(known: list[Any]) -> list[Any]:
@@ -279,7 +280,7 @@ def make(
     if positive is not None and task != "binary":
         raise LearnerError(f"{name}: positive={positive!r} is for the binary task, task is {task!r}")
     learner = Learner(name, name, task=task, tie=tie, options=options)
-    return Model(Settings(task=task, positive=positive, bias=bias), learner)
+    return Model(Settings(task=task, positive=positive, bias=bias, max_features=None), learner)
 
 
 def from_bytes(blob: bytes) -> Model:
@@ -313,6 +314,3 @@ def learners() -> list[dict[str, Any]]:
         }
         for row in LEARNERS.values()
     ]
-
-
-__all__ = ["Model", "from_bytes", "label_text", "learners", "make"]

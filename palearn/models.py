@@ -9,6 +9,7 @@ from numba import njit
 
 from palearn import labels as label_rules
 from palearn import metrics
+from palearn.errors import LearnerError
 from palearn.examples import Flat, Vocabulary, assign, learnable, select
 from palearn.learners import ArraySpec, Layout, Learner, Outcome, Rows
 from palearn.records import LabelValue
@@ -35,7 +36,8 @@ class Settings:
     window, fading
         Of the rolling and the faded error.
     max_features
-        Most features a key keeps; the least useful leave.
+        Most features a key keeps; the least useful leave. None: nothing leaves, and a learner with a full
+        covariance raises where it would have to.
     """
 
     task: str = "binary"
@@ -44,7 +46,7 @@ class Settings:
     views: tuple[str, ...] = ()
     window: int = 1000
     fading: float = 0.999
-    max_features: int = 10_000
+    max_features: int | None = 10_000
 
 
 @dataclass
@@ -82,7 +84,11 @@ class Models:
         self.learners = tuple(learners)
         self.vocabulary = Vocabulary(settings.views, bias=settings.bias)
         limits = [most for learner in learners if (most := learner.max_features) is not None]
-        self.limit = min([settings.max_features, *limits]) + self.vocabulary.biases
+        if settings.max_features is not None:
+            limits.append(settings.max_features)
+        #: Most features of a key, and so of a record; the biases come on top.
+        self.max_features = min(limits, default=2**31 - 1 - self.vocabulary.biases)
+        self.limit = self.max_features + self.vocabulary.biases
         self.keys: list[str] = []
         self.index: dict[str, int] = {}
         self.topics: list[str] = []
@@ -154,6 +160,11 @@ class Models:
         outcomes : what happened, a row an example, for each learner
         learned : whether each example was shown to the learners with its label; not so where it has no label,
             no features, or a norm that is no positive finite number
+
+        Raises
+        ------
+        LearnerError
+            A full covariance would have to hold more features than it may, and ``max_features`` is None.
         """
         flat, n = examples.flat, examples.key.size
         outcomes = [empty_outcome(n) for _ in self.learners]
@@ -165,6 +176,11 @@ class Models:
                 flat.views, flat.bounds, flat.feature, examples.key, learn, first,
                 self.feature_ptr, self.feature, len(self.vocabulary.names), self.limit, slot,
             )  # fmt: skip
+            if stop < n and self.settings.max_features is None:
+                raise LearnerError(
+                    f"a full covariance holds at most {self.max_features} features (max_full_features), and the key "
+                    f"{self.keys[examples.key[stop]]!r:.80} has more; covariance='diagonal' has no such limit"
+                )
             key, y = examples.key[first:stop], examples.y[first:stop]
             self._grow(new, added, key, y)
             tail = (key, y, examples.known[first:stop], learn[first:stop], examples.weight[first:stop])
@@ -225,8 +241,9 @@ class Models:
             feature_ptr = _pointers(np.diff(self.feature_ptr) + added)
             self.feature = _append(self.feature, self.feature_ptr, new, _pointers(added), feature_ptr)
             self.feature_ptr = feature_ptr
-        classes = np.full(keys, 2, np.int64)
-        if self.settings.task == "multiclass":
+        multiclass = self.settings.task == "multiclass"
+        classes = np.full(keys, 0 if multiclass else 2, np.int64)
+        if multiclass:
             classes[:before] = np.diff(self.class_ptr)
             for k in np.unique(key).tolist():
                 classes[k] = len(self.labels[k])

@@ -16,9 +16,10 @@ import json
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from palearn.errors import RecordError
 
@@ -55,10 +56,10 @@ BIAS = "(bias)"
 class Record(msgspec.Struct, gc=False, omit_defaults=True):
     """One example, or a part of one, as it travels; features are already numbers."""
 
-    label: Label = None
+    label: str | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | bool | None = None
     features: dict[str, float] | None = None
     views: dict[str, dict[str, float]] | None = None
-    id: str | int | None = None
+    id: str | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     weight: float | None = None
     time: str | int | float | None = None
 
@@ -90,12 +91,35 @@ def decode_value(value: bytes | None) -> Record:
             record = _careful(value)
     except _REFUSED:
         record = _careful(value)
+    if value is not None and not value.isascii():
+        _utf8(value)  # the fast decoder does not look into the fields it skips
+    return check(record)
+
+
+def check(record: Record) -> Record:
+    """Return the record, or raise a RecordError where it cannot be one on any stream."""
     if record.features is None and record.views is None:
         raise RecordError("no_features", "no field 'features', 'views' or 'x'")
-    weight = record.weight
-    if weight is not None and not 0.0 < weight < math.inf:
-        raise RecordError("bad_weight", f"weight must be a finite number > 0, got {weight!r}")
+    if record.weight is not None:
+        check_weight(record.weight)
+    check_label(record.label)
     return record
+
+
+def check_label(label: object) -> None:
+    """Raise ``bad_label`` unless it is None, text, a finite number of at most 64 bits, or a boolean."""
+    if label is None or isinstance(label, str | bool):
+        return
+    if isinstance(label, float) and math.isfinite(label):
+        return
+    if not isinstance(label, int) or not -(2**63) <= label < 2**63:
+        raise RecordError("bad_label", f"label must be text, a finite number or a boolean, got {_short(label)}")
+
+
+def check_weight(weight: float) -> None:
+    """Raise ``bad_weight`` unless it is a finite number > 0."""
+    if not 0.0 < weight < math.inf:
+        raise RecordError("bad_weight", f"weight must be a finite number > 0, got {_short(weight)}")
 
 
 def decode_values(values: Sequence[bytes | None], most: int) -> list[Record | RecordError]:
@@ -106,6 +130,8 @@ def decode_values(values: Sequence[bytes | None], most: int) -> list[Record | Re
     try:
         found: list[Record | RecordError] = list(map(_fast, values))  # type: ignore[arg-type]
         regular = max(map(len, values), default=0) <= most  # type: ignore[arg-type]
+        if not all(map(bytes.isascii, values)):  # type: ignore[arg-type]
+            [value.decode() for value in values]  # type: ignore[union-attr]
     except _REFUSED:
         regular = False
     if regular and all(r.weight is None and (r.features or r.views) for r in found):  # type: ignore[union-attr]
@@ -129,12 +155,10 @@ def _careful(value: bytes | None) -> Record:
     if not isinstance(fields, dict):
         raise RecordError("not_object", f"the value is a JSON {type(fields).__name__}, not an object")
     label = fields.get("label")
-    if label is not None and not isinstance(label, LabelValue):
-        raise RecordError("bad_label", f"label must be text, a number or a boolean, got {_short(label)}")
-    if isinstance(label, float) and not math.isfinite(label):
-        raise RecordError("bad_label", f"label must be finite, got {label!r}")
+    check_label(label)
     identity = fields.get("id")
-    if identity is not None and (not isinstance(identity, str | int) or isinstance(identity, bool)):
+    integral = isinstance(identity, int) and not isinstance(identity, bool) and -(2**63) <= identity < 2**63
+    if identity is not None and not integral and not isinstance(identity, str):
         raise RecordError("bad_id", f"id must be text or an integer, got {_short(identity)}")
     weight = fields.get("weight")
     if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float)):
@@ -154,10 +178,7 @@ def _parse(value: bytes | None) -> Any:
     """Parse JSON, finding out why it is none; NaN and infinity are named as such."""
     if value is None:
         raise RecordError("not_json", "the record has no value (a tombstone)")
-    try:
-        text = bytes(value).decode()
-    except UnicodeDecodeError as error:
-        raise RecordError("not_utf8", f"the value is not UTF-8 at byte {error.start}") from None
+    text = _utf8(value)
     try:
         fields = json.loads(text, parse_constant=_refuse_constant)
         # An escaped lone surrogate is JSON, but no text that could be written anywhere.
@@ -171,6 +192,13 @@ def _parse(value: bytes | None) -> Any:
         raise RecordError("not_json", "the value is nested too deeply") from None
     except ValueError as error:
         raise RecordError("not_json", f"the value is not JSON: {str(error)[:200]}") from None
+
+
+def _utf8(value: bytes) -> str:
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError as error:
+        raise RecordError("not_utf8", f"the value is not UTF-8 at byte {error.start}") from None
 
 
 def _refuse_constant(word: str) -> float:
@@ -202,10 +230,12 @@ def numbers(where: str, features: Any) -> dict[str, float]:
         raise RecordError("bad_features", f"{where} must map names to values, got {_short(features)}")
     out: dict[str, float] = {}
     for name, item in features.items():
+        if not isinstance(name, str):
+            raise RecordError("bad_features", f"{where}: a feature's name must be text, got {_short(name)}")
         if isinstance(item, str):
             out[f"{name}={item}"] = out.get(f"{name}={item}", 0.0) + 1.0
         elif isinstance(item, Real):
-            out[name] = number(name, item)
+            out[name] = out.get(name, 0.0) + number(name, item)
         elif isinstance(item, list):
             for word in item:
                 if not isinstance(word, str):

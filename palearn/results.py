@@ -238,11 +238,15 @@ def prediction_rows(
     texts: Texts,
     key: IntArray,
     y: IntArray,
+    known: IntArray,
     outcomes: Sequence[Outcome],
     ids: Sequence[str | None],
     place: tuple[Sequence[str], IntArray, IntArray],
 ) -> list[pa.RecordBatch]:
-    """Return the predictions table's rows of scored examples, a batch a learner; ``place`` is where they came from."""
+    """Return the predictions table's rows of scored examples, a batch a learner.
+
+    ``known`` is what :func:`palearn.labels.classify` says each key knew before the row, ``place`` where it came from.
+    """
     topic, partition, offset = place
     shared = {
         "key": pa.array([models.keys[k] for k in key.tolist()], pa.string()),
@@ -258,11 +262,27 @@ def prediction_rows(
             **shared,
             "learner": _constant(learner.name, key.size),
             "score": pa.array(outcome.score),
-            "predicted": texts.name(key, outcome.predicted),
+            "predicted": _predicted(models, texts, key, known, outcome.predicted),
             "correct": pa.array(outcome.predicted == y, mask=y < 0),
         }
         out.append(pa.record_batch([columns[name] for name in PREDICTIONS.names], schema=PREDICTIONS))
     return out
+
+
+def _predicted(models: Models, texts: Texts, key: IntArray, known: IntArray, predicted: IntArray) -> pa.Array:
+    """Return the predicted labels as texts, by what labels had named before the row, wherever a batch ends."""
+    named = texts.name(key, predicted)
+    if models.settings.task == "multiclass" or (known == 3).all():
+        return named
+    out = named.to_pylist()
+    for i in np.flatnonzero(known != 3).tolist():
+        labels = models.labels[key[i]]
+        then = [label if known[i] >> side & 1 else None for side, label in enumerate(labels)]
+        if models.settings.positive is None:
+            then = default_labels(then)
+        label = then[predicted[i]]
+        out[i] = None if label is None else label_text(label)
+    return pa.array(out, pa.string())
 
 
 def total_rows(totals: dict[str, dict[str, int]]) -> pa.RecordBatch:

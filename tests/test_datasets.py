@@ -15,10 +15,7 @@ def a9a():
 
 def test_the_shipped_file_is_the_published_one_byte_for_byte():
     content = gzip.decompress(datasets.path("a9a").read_bytes())
-    assert (
-        hashlib.sha256(content).hexdigest()
-        == "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"
-    )
+    assert hashlib.sha256(content).hexdigest() == "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906"
 
 
 def test_a9a_has_the_published_counts(a9a):

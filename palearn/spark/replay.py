@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 from palearn.config import Config
 from palearn.errors import ConfigError
 from palearn.spark import source, stateful
-from palearn.spark.session import session
+from palearn.spark.session import require_topics, session
 from palearn.spark.sinks import Sink
 from palearn.spark.store import Folder
 
@@ -46,6 +46,8 @@ def run(
         format = config.source.files.format if config.source.files else None
         records = source.from_files(spark, config, paths, format)
     else:
+        if config.source.kafka is not None:
+            require_topics(spark, config.source.kafka)
         records = source.topic_range(spark, config, start, end)
     Sink(config).write(stateful.replay(sort(records), config), 0)
 

@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 
-from pyspark import SparkConf
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from palearn.config import Config
+from palearn.config import Config, KafkaSource
 from palearn.errors import StreamError
 
 #: The Kafka connector, for ``spark-submit --packages``.
@@ -46,13 +47,15 @@ def session(config: Config, *, name: str, master: str | None = None) -> SparkSes
     StreamError
         The Kafka connector is not on Spark's classpath.
     """
+    inside_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    if inside_submit:
+        SparkContext._ensure_initialized()  # attached to spark-submit's JVM, SparkConf knows what it was given
     given = SparkConf()
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
     elif not given.contains("spark.master"):
         builder = builder.master("local[*]")
-    inside_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if not inside_submit and not given.contains("spark.jars.packages"):
         builder = builder.config("spark.jars.packages", CONNECTOR)
     # Workers must run the interpreter that has palearn, not whichever python3 comes first.
@@ -66,6 +69,36 @@ def session(config: Config, *, name: str, master: str | None = None) -> SparkSes
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     _require_connector(spark, config)
     return spark
+
+
+def require_topics(spark: SparkSession, kafka: KafkaSource) -> None:
+    """Raise a StreamError that says so when no broker answers or a topic is not there.
+
+    Spark itself would try for minutes, and then not name what is missing.
+    """
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    properties = jvm.java.util.Properties()
+    for name, value in kafka.client_options.items():
+        properties.setProperty(name, value)
+    for name in ("request.timeout.ms", "default.api.timeout.ms"):
+        properties.setProperty(name, "10000")
+    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    try:
+        there = set(admin.listTopics().names().get())
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.getMessage()).partition(":")[2].strip()
+        raise StreamError(
+            f"no Kafka broker answers at {kafka.bootstrap_servers} ({reason}); start one (on this machine: palearn "
+            "broker start), or correct source.kafka.bootstrap_servers"
+        ) from None
+    finally:
+        admin.close()
+    missing = [topic for topic in kafka.topics if topic not in there]
+    if missing:
+        raise StreamError(
+            f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(missing)}; make it, or produce to it"
+        )
 
 
 def _require_connector(spark: SparkSession, config: Config) -> None:

@@ -34,24 +34,25 @@ class Sink:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.store = Store(config)
+        self.learners = config.make_learners()
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
         """Write a batch's tables, whole or not at all, and log one line."""
         began = time.perf_counter()
         before = self.store.totals(batch_id)
         self.store.begin(batch_id)
-        topics = self._topics()
-        written = frame.mapInArrow(_writer(self.config.output.path, batch_id, "part", topics), _WRITTEN)
+        topics = self.config.output.topics
+        written = frame.mapInArrow(_writer(self.store.folder.path, batch_id, "part", topics), _WRITTEN)
         if topics:
             written = written.persist()
         try:
-            summary = Summary(mistakes=dict.fromkeys((x.name for x in self.config.make_learners()), 0))
+            summary = Summary(mistakes=dict.fromkeys((x.name for x in self.learners), 0))
             for row in written.where("topic is null").collect():
                 summary.add(msgspec.json.decode(row["value"], type=Summary))
             totals = _totals(before, summary)
             own = self._driver_rows(batch_id, summary, totals)
             if topics:
-                self._produce(written, own, topics)
+                self._produce(written, own, batch_id, topics)
             if not self.store.is_whole(batch_id):
                 self.store.commit(batch_id, totals)
         finally:
@@ -66,14 +67,8 @@ class Sink:
         if not models or models.every == 1 or last is None:
             return
         frame = unwritten(spark, self.config)
-        frame.mapInArrow(_writer(self.config.output.path, last, "stop", {}), _WRITTEN).collect()
+        frame.mapInArrow(_writer(self.store.folder.path, last, "stop", {}), _WRITTEN).collect()
         self.store.add(last, "models")
-
-    def _topics(self) -> dict[str, str]:
-        """Return table -> Kafka topic of the tables that go to one."""
-        tables = (*results.TABLES, "accounts")
-        options = {name: getattr(self.config.output, name) for name in tables}
-        return {name: table.kafka for name, table in options.items() if table and table.kafka}
 
     def _driver_rows(self, batch_id: int, summary: Summary, totals: Totals) -> dict[str, pa.Table]:
         """Write the rows that sum over all buckets: accounts, and the metrics over all keys."""
@@ -93,15 +88,17 @@ class Sink:
             self.store.folder.write_table(table, *staged(batch_id, name), "part-all.parquet")
         return rows
 
-    def _produce(self, written: DataFrame, own: dict[str, pa.Table], topics: dict[str, str]) -> None:
-        assert self.config.source.kafka is not None
-        rows = [row for name, table in own.items() if name in topics for row in _messages(table, name, topics[name])]
-        spark = written.sparkSession
+    def _produce(self, written: DataFrame, own: dict[str, pa.Table], batch_id: int, topics: dict[str, str]) -> None:
+        kafka = self.config.source.kafka
+        assert kafka is not None
+        rows = [
+            row for name, table in own.items() if name in topics for row in _messages(table, batch_id, topics[name])
+        ]
         frame = written.where("topic is not null")
         if rows:
-            frame = frame.unionByName(spark.createDataFrame(rows, _WRITTEN))
-        servers = self.config.source.kafka.bootstrap_servers
-        frame.write.format("kafka").option("kafka.bootstrap.servers", servers).save()
+            frame = frame.unionByName(written.sparkSession.createDataFrame(rows, _WRITTEN))
+        options = {f"kafka.{name}": value for name, value in kafka.client_options.items()}
+        frame.write.format("kafka").options(**options).save()
 
 
 def _writer(path: str, batch_id: int, prefix: str, topics: dict[str, str]) -> Any:
@@ -126,7 +123,7 @@ def _writer(path: str, batch_id: int, prefix: str, topics: dict[str, str]) -> An
             table = pa.concat_tables(tables)
             folder.write_table(table, *staged(batch_id, name), file)
             if name in topics:
-                messages += _messages(table, name, topics[name])
+                messages += _messages(table, batch_id, topics[name])
         columns = [pa.array(column, kind) for column, kind in zip(zip(*messages, strict=True), _KINDS, strict=True)]
         yield pa.record_batch(columns, names=["topic", "key", "value"])
 
@@ -136,17 +133,34 @@ def _writer(path: str, batch_id: int, prefix: str, topics: dict[str, str]) -> An
 _KINDS = (pa.string(), pa.binary(), pa.binary())
 
 
-def _messages(table: pa.Table, name: str, topic: str) -> list[tuple[str, bytes | None, bytes]]:
-    """Return a table's rows as Kafka messages: JSON with a deterministic id, keyed by the model's key."""
+#: A Kafka message is at most this long, in bytes; brokers and clients take 1 MiB unless they are told otherwise.
+_MOST_BYTES = 900_000
+
+
+def _messages(table: pa.Table, batch_id: int, topic: str) -> list[tuple[str, bytes | None, bytes]]:
+    """Return a table's rows as Kafka messages: JSON with a deterministic id, keyed by the model's key.
+
+    A record's own id is ``record_id``. Of a row that is too long for Kafka the long fields are null and
+    ``shortened`` is true; the Parquet table has it whole.
+    """
     out = []
     for row in table.to_pylist():
-        if isinstance(row.get("f1"), list):
-            row["f1"] = dict(row["f1"])
+        for name in ("f1", "reasons"):
+            if isinstance(row.get(name), list):
+                row[name] = dict(row[name])
+        if "id" in row:
+            row["record_id"] = row["id"]
         prefix = "last_" if "last_topic" in row else ""
         place = [row.get(f"{prefix}{part}") for part in ("topic", "partition", "offset")]
-        row["id"] = "-".join(str(part) for part in (*place, row.get("learner")) if part is not None)
+        where = place if None not in place else ["all", batch_id]
+        row["id"] = "-".join(str(part) for part in (*where, row.get("learner")) if part is not None)
+        row["batch_id"] = batch_id
+        value = msgspec.json.encode(row)
+        if len(value) > _MOST_BYTES:
+            long = {name: None for name in ("value", "features", "weights", "variances") if name in row}
+            value = msgspec.json.encode({**row, **long, "shortened": True})
         key = row.get("key")
-        out.append((topic, key.encode() if isinstance(key, str) else key, msgspec.json.encode(row)))
+        out.append((topic, key.encode() if isinstance(key, str) else key, value))
     return out
 
 

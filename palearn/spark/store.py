@@ -32,11 +32,13 @@ class Folder:
     """A folder on any file system that pyarrow knows (a path, or a URI such as ``hdfs://…``)."""
 
     def __init__(self, path: str) -> None:
-        self.path = path
         if "://" in path:
+            self.path = path
             self.fs, self.root = pafs.FileSystem.from_uri(path)
         else:
-            self.fs, self.root = pafs.LocalFileSystem(), str(Path(path).expanduser().absolute())
+            # Executors have working folders of their own.
+            self.path = self.root = str(Path(path).expanduser().absolute())
+            self.fs = pafs.LocalFileSystem()
 
     def at(self, *parts: str) -> str:
         """Return the path of something in the folder."""

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from palearn.config import Config, ProcessingTime
 from palearn.errors import StreamError
 from palearn.spark import source, stateful
-from palearn.spark.session import session
+from palearn.spark.session import require_topics, session
 from palearn.spark.sinks import Sink
 from palearn.spark.store import claim
 
@@ -42,14 +42,17 @@ def run(config: Config, *, master: str | None = None, spark: SparkSession | None
     claim(config)
     spark = spark or session(config, name="palearn stream", master=master)
     sink = Sink(config)
+    kafka = config.source.kafka
+    if kafka is not None:
+        require_topics(spark, kafka)
+        log.info("learning %s from %s", ", ".join(x.name for x in sink.learners), ", ".join(kafka.topics))
     query = build(source.stream(spark, config), config, sink).start()
-    log.info("learning %s from %s", ", ".join(x.name for x in config.make_learners()), config.source)
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
         raise StreamError(f"the stream stopped: {_cause(error)}") from error
     except KeyboardInterrupt:
-        log.info("stopping after this batch")
+        log.info("stopping; a batch that was not committed is done again at the next start")
         query.stop()
     sink.finish(spark)
 

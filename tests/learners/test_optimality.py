@@ -1,0 +1,377 @@
+"""Every step of every learner is the optimum of the problem it states, and the covariance follows its rule.
+
+The reference is :mod:`tests.naive`: an exhaustive search over the faces of the problem's dual, and scipy's general
+solver on the primal. Run with ``-rP`` to see the worst gaps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palearn
+from tests import naive
+
+UPDATES = 300
+"""Steps compared a case, at least."""
+SCIPY_EVERY = 12
+"""SLSQP takes a thousand times as long as a step, so it judges one update in this many."""
+GAP = 1e-8
+
+STRENGTHS: dict[str, list[dict[str, float]]] = {
+    "hard": [{}],
+    "soft": [{"C": 0.2}, {"C": 1.0}, {"C": 0.02}, {"C": 20.0}],
+    "noise": [{"r": 0.5}, {"r": 2.0}, {"r": 0.05}, {"r": 20.0}],
+    "views": [
+        {"C": 0.2, "gamma": 0.5},
+        {"C": 1.0, "gamma": 0.0},
+        {"C": 2.0, "gamma": 0.02},
+        {"C": 0.02, "gamma": 0.1},
+        {"C": 20.0, "gamma": 3.0},
+    ],
+}
+VARIANCES = [1.0, 0.3, 4.0, 1.0]
+COVARIANCES: list[dict[str, Any]] = [
+    {"covariance": "diagonal", "projection": "covariance"},
+    {"covariance": "diagonal", "projection": "precision"},
+    {"covariance": "full"},
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A learner with its options, and the strengths its stream is run with."""
+
+    name: str
+    task: str
+    strengths: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "-".join([self.name, self.task, *(f"{k}={v}" for k, v in self.options.items())])
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Hyper-parameters to run with, one stream each."""
+        strengths = STRENGTHS[self.strengths]
+        if "covariance" not in self.options:
+            return strengths
+        return [{**strengths[i % len(strengths)], "initial_variance": v} for i, v in enumerate(VARIANCES)]
+
+
+def cases() -> Iterator[Case]:
+    """All learners x tasks x options."""
+    for task in ("binary", "multiclass"):
+        for suffix, strengths in (("", "hard"), ("1", "soft"), ("2", "soft")):
+            yield Case(f"pa{suffix}", task, strengths)
+            yield Case(f"spa{suffix}", task, strengths)
+            for options in second_order(task):
+                yield Case(f"pam{suffix}", task, strengths, options)
+        for loss in ("squared_hinge", "hinge"):
+            for options in second_order(task):
+                yield Case("arow", task, "noise", {"loss": loss, **options})
+    yield Case("two_view_pa", "binary", "views")
+
+
+def second_order(task: str) -> Iterator[dict[str, Any]]:
+    """Covariances, and for many classes the numbers of constraints."""
+    for covariance in COVARIANCES:
+        if task == "binary":
+            yield covariance
+        else:
+            for constraints in (1, 2, "all"):
+                yield {**covariance, "constraints": constraints}
+
+
+CASES = list(cases())
+
+
+def examples(case: Case, seed: int) -> Iterator[tuple[Any, Any]]:
+    """Yield an endless noisy stream: a feature in six is missing, features and classes appear as it goes on."""
+    rng = np.random.default_rng(seed)
+    classes = ["c", "a", "d", "b"] if case.task == "multiclass" else [-1, 1]
+    views = ["page", "link"] if case.strengths == "views" else [""]
+    teacher = rng.normal(size=(len(classes), len(views), 6))
+    seen = 0
+    while True:
+        known_features, known_classes = min(6, 3 + seen // 10), min(len(classes), 2 + seen // 15)
+        dense = rng.normal(size=(len(views), 6)) * 10.0 ** rng.uniform(-0.5, 0.5)
+        dense *= (rng.random(dense.shape) < 5 / 6) & (np.arange(6) < known_features)
+        if len(views) == 2 and rng.random() < 0.2:
+            dense[rng.integers(2)] = 0.0
+        best = int(np.argmax(np.einsum("cvf,vf->c", teacher[:known_classes], dense)))
+        label = classes[best if rng.random() < 0.7 else int(rng.integers(known_classes))]
+        parts = [{f"f{i}": float(v) for i, v in enumerate(row) if v != 0.0} for row in dense]
+        yield (dict(zip(views, parts, strict=True)) if len(views) == 2 else parts[0]), label
+        seen += 1
+
+
+def dense(twin: naive.Twin, values: Mapping[Any, Any], absent: float) -> dict[Any, naive.Vector]:
+    """Palearn's weights or variances as the twin's vectors."""
+    blocks = {naive.BINARY: values} if twin.blocks == [naive.BINARY] else values
+    assert set(blocks) <= set(twin.blocks)
+    assert {name for block in blocks.values() for name in block} <= set(twin.names)
+    return {b: np.array([blocks.get(b, {}).get(n, absent) for n in twin.names]) for b in twin.blocks}
+
+
+def load(twin: naive.Twin, model: Any) -> None:
+    """Put the twin where palearn is. Off the diagonal of a full covariance it stays where it came to itself."""
+    twin.w = dense(twin, model.weights(), 0.0)
+    if getattr(twin, "keep", None) in ("covariance", "precision"):
+        variances = dense(twin, model.variances(), twin.initial_variance)
+        twin.sigma = {block: np.diag(v) for block, v in variances.items()}
+
+
+def assert_same(twin: naive.Twin, values: Mapping[Any, Any], expected: Mapping[Any, Any], absent: float) -> None:
+    """Palearn's weights or variances are the twin's vectors, to 1e-9."""
+    ours, theirs = twin.place(dense(twin, values, absent)), twin.place(expected)
+    assert np.all(np.abs(ours - theirs) <= 1e-9 * np.maximum(1.0 if absent == 0.0 else theirs, np.abs(theirs)))
+
+
+def assert_same_variances(twin: naive.Twin, model: Any) -> None:
+    """Palearn's variances are the diagonals of the twin's covariances."""
+    if getattr(twin, "keep", None) is not None:
+        diagonals = {block: np.diag(sigma) for block, sigma in twin.sigma.items()}
+        assert_same(twin, model.variances(), diagonals, twin.initial_variance)
+
+
+def pair(case: Case, strength: Mapping[str, float], **more: Any) -> tuple[Any, naive.Twin]:
+    """Return the learner and its twin."""
+    params = {**case.options, **strength}
+    params |= {} if case.strengths == "views" else {"task": case.task}
+    return palearn.make(case.name, **params, **more), naive.make(case.name, **params)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_step_is_the_optimum(case: Case) -> None:
+    worst = {"faces": 0.0, "scipy": 0.0, "scipy is behind": 0.0, "margin": 0.0}
+    updates = 0
+    for seed, strength in enumerate(case.settings()):
+        model, twin = pair(case, strength, bias=False)
+        goal = updates + -(-UPDATES // len(case.settings()))
+        for x, y in examples(case, seed):
+            load(twin, model)
+            problem = twin.learn(x, y)
+            model.learn_one(x, y)
+            after = twin.place(dense(twin, model.weights(), 0.0))
+            assert_same_variances(twin, model)
+            if problem is None:
+                assert np.array_equal(after, twin.place(twin.w))
+                continue
+            value = problem.objective(after)
+            scale = max(1.0, value)
+            worst["margin"] = max(worst["margin"], problem.violation(after))
+            worst["faces"] = max(worst["faces"], abs(value - problem.objective(twin.place(twin.w))) / scale)
+            updates += 1
+            if updates % SCIPY_EVERY == 0:
+                gap = (value - problem.objective(problem.solve_scipy())) / scale
+                worst["scipy"] = max(worst["scipy"], gap)
+                worst["scipy is behind"] = max(worst["scipy is behind"], -gap)
+            if updates == goal:
+                break
+    print(f"{case}: {updates} updates, worst gap", ", ".join(f"{name} {gap:.1e}" for name, gap in worst.items()))
+    assert updates >= UPDATES
+    assert max(worst["faces"], worst["scipy"], worst["margin"]) <= GAP
+    assert worst["scipy is behind"] <= 1e-7, "scipy did not come near the optimum: it judges nothing"
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_stream_is_learned_as_its_twin_learns_it(case: Case, bias: bool) -> None:
+    """Twin and learner run apart: scores, predictions, weights and variances stay together to 1e-9."""
+    model, twin = pair(case, case.settings()[-int(bias)], bias=bias)
+    one = {"(bias)": 1.0} if bias else {}
+    for x, y in itertools.islice(examples(case, 99), 35):
+        shown = {v: {**f, **one} for v, f in x.items()} if case.strengths == "views" else {**x, **one}
+        expected = twin.score(shown)
+        assert model.score_one(x) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        if case.task == "multiclass":
+            assert model.predict_one(x) == twin.predict(shown)
+        else:
+            assert (model.predict_one(x) > 0) == (expected > 0.0)
+        if any(x.values()):  # an empty example is never learned, whatever the bias
+            twin.learn(shown, y)
+        model.learn_one(x, y)
+    assert_same(twin, model.weights(), twin.w, 0.0)
+    assert_same_variances(twin, model)
+
+
+def test_the_covariance_rule_adds_to_the_precision() -> None:
+    """The twins' rule is the statement itself: the inverse grows by f f'/r, and what is not kept is dropped."""
+    rng = np.random.default_rng(7)
+    for r in (0.05, 1.0, 20.0):
+        root = rng.normal(size=(4, 4))
+        sigma, f = root @ root.T + 0.1 * np.eye(4), rng.normal(size=4)
+        after = np.linalg.inv(np.linalg.inv(sigma) + np.outer(f, f) / r)
+        np.testing.assert_allclose(naive.covariance_after(sigma, f, r, 1, "full"), after, rtol=1e-9, atol=1e-12)
+        diagonal = np.diag(np.diag(sigma))
+        after = np.linalg.inv(np.linalg.inv(diagonal) + np.outer(f, f) / r)
+        kept = naive.covariance_after(diagonal, f, r, 1, "covariance")
+        np.testing.assert_allclose(np.diag(kept), np.diag(after), rtol=1e-9)
+        kept = naive.covariance_after(diagonal, f, r, 1, "precision")
+        np.testing.assert_allclose(1.0 / np.diag(kept), np.diag(np.linalg.inv(after)), rtol=1e-9)
+
+
+def covariance(model: Any) -> naive.Matrix:
+    """Read a full covariance through what learning one unit vector moves: a multiple of its column."""
+    names, variances = list(model.variances()), model.variances()
+    columns = []
+    for name in names:
+        probe: Any = palearn.from_bytes(model.to_bytes())
+        before = probe.weights()
+        probe.learn_one({name: 1.0}, -1 if probe.score_one({name: 1.0}) > 0.0 else 1)
+        step = np.array([probe.weights()[n] - before[n] for n in names])
+        columns.append(step * variances[name] / step[names.index(name)])
+    return np.array(columns)
+
+
+@pytest.mark.parametrize("name", ["pam", "pam1", "pam2", "arow"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_full_covariance_stays_symmetric_and_positive(name: str, seed: int) -> None:
+    model: Any = palearn.make(name, covariance="full", bias=False)
+    for x, y in itertools.islice(examples(Case(name, "binary", "hard"), seed), 80):
+        model.learn_one(x, y)
+    sigma = covariance(model)
+    assert np.abs(sigma - np.diag(np.diag(sigma))).max() > 1e-3
+    np.testing.assert_allclose(sigma, sigma.T, rtol=1e-9, atol=1e-12)
+    assert np.linalg.eigvalsh(sigma).min() > 0.0
+
+
+@pytest.mark.parametrize("projection", ["covariance", "precision"])
+@pytest.mark.parametrize("x", [1e-3, 1.0, 1e3, 1e6, 1e9])
+def test_a_large_feature_leaves_the_variance_that_the_rule_says(projection: str, x: float) -> None:
+    """1 / (1 + x^2): a difference of nearly equal numbers, if one takes it as it is written."""
+    model = palearn.make("arow", projection=projection, bias=False).learn_one({"a": x}, 1)
+    assert model.variances()["a"] == pytest.approx(1.0 / (1.0 + x * x), rel=1e-6, abs=0.0)
+
+
+def test_a_view_of_unseen_features_is_a_view_of_score_zero() -> None:
+    """The score is the mean over the views that have features, and it is the one that learning starts from."""
+    model = palearn.make("two_view_pa", bias=False, C=100.0, gamma=0.0)
+    model.learn_one({"page": {}, "link": {"a": 1.0}}, 1)
+    x = {"page": {"new": 1.0}, "link": {"a": 1.0}}
+    assert model.score_one({"page": {}, "link": {"a": 1.0}}) == 1.0
+    assert model.score_one(x) == 0.5
+    model.learn_one(x, 1)
+    assert model.score_one(x) == pytest.approx(1.0)
+    assert model.weights() == {"page": {"new": pytest.approx(0.5)}, "link": {"a": pytest.approx(1.5)}}
+
+
+@pytest.mark.parametrize(
+    ("loss", "learned"), [(1e-8, True), (3e-10, True), (3e-11, False), (0.0, False), (-1.0, False)]
+)
+@pytest.mark.parametrize("case", [c for c in CASES if c.options.get("constraints", 1) == 1], ids=str)
+def test_a_loss_of_at_most_1e_10_is_no_loss(case: Case, loss: float, learned: bool) -> None:
+    """An example scaled so that its margin is 1 - loss."""
+    model, _ = pair(case, case.settings()[-1], bias=False)
+    x = {"page": {"a": 1.0}, "link": {"b": 1.0}} if case.strengths == "views" else {"a": 1.0, "b": 0.5}
+    first, second = ("c", "d") if case.task == "multiclass" else (-1, 1)
+    for y in (first, *[second] * 10):
+        model.learn_one(x, y)
+    score = model.score_one(x)
+    scale = (1.0 - loss) / (score[second] - score[first] if case.task == "multiclass" else score)
+    scaled = {f: {g: u * scale for g, u in v.items()} if isinstance(v, dict) else v * scale for f, v in x.items()}
+    updates = model.n_updates
+    model.learn_one(scaled, second)
+    assert model.n_updates - updates == learned
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.task == "binary"], ids=str)
+@pytest.mark.parametrize(("tie", "sign"), [("negative", -1), ("positive", 1)])
+def test_a_score_of_zero_predicts_what_tie_says(case: Case, tie: str, sign: int) -> None:
+    model = palearn.make(case.name, tie=tie, bias=False, **case.options)
+    zero: Any = {"zero": 1.0}
+    one: Any = {"one": 1.0}
+    other: Any = {"other": 1.0}
+    if case.strengths == "views":
+        zero, one, other = ({"page": zero, "link": {}}, {"page": one, "link": {}}, {"page": {}, "link": other})
+    for _ in range(2):
+        assert model.score_one(zero) == 0.0
+        assert model.predict_one(zero) == sign
+        model.learn_one(one, -sign).learn_one(other, sign)
+    assert palearn.from_bytes(model.to_bytes()).predict_one(zero) == sign
+
+
+def test_equal_scores_predict_the_class_that_came_first() -> None:
+    model: Any = palearn.make("pa", task="multiclass", bias=False)
+    assert model.predict_one({"new": 1.0}) is None
+    for x, y in (({"a": 1.0}, "z"), ({"b": 1.0}, "a"), ({"b": 1.0}, "m")):
+        model.learn_one(x, y)
+    assert list(model.score_one({"new": 1.0}).items()) == [("z", 0.0), ("a", 0.0), ("m", 0.0)]
+    assert model.predict_one({"new": 1.0}) == "z"
+
+
+FEW_CONSTRAINTS = [
+    c for c in CASES if c.task == "multiclass" and "spa" not in c.name and c.options.get("constraints") != "all"
+]
+
+
+@pytest.mark.parametrize("case", FEW_CONSTRAINTS, ids=str)
+def test_of_wrong_classes_that_tie_the_earlier_take_part(case: Case) -> None:
+    model, _ = pair(case, case.settings()[0], bias=False)
+    constraints = case.options.get("constraints", 1)
+    examples = [({"old": 1.0}, label) for label in ("z", "a", "m", "k")]
+    expected = ["z", "a"][:constraints]
+    if constraints == 2:  # and where a better one, met later, pushes one of them out
+        examples.append(({"k": 1.0}, "k"))
+        expected = ["z", "k"]
+    for x, y in examples:
+        model.learn_one(x, y)
+    model.learn_one({"new": 1.0, "k": 0.01}, "m")
+    assert [label for label, weights in model.weights().items() if weights.get("new", 0.0) < 0.0] == expected
+
+
+Shown = Callable[[Any, Any], tuple[Any, Any] | None]
+
+
+def identities() -> Iterator[tuple[Case, Case, Shown]]:
+    """Two learners, and what each is shown of a stream (None: nothing) so that they learn the same weights."""
+
+    def alike(x: Any, y: Any) -> tuple[Any, Any]:
+        return x, x
+
+    def two_classes(x: Any, y: Any) -> tuple[Any, Any] | None:
+        return (x, x) if y in ("c", "a") else None
+
+    def one_feature(x: Any, y: Any) -> tuple[Any, Any] | None:
+        return ({"f0": x["f0"]}, {"f0": x["f0"]}) if "f0" in x else None
+
+    for suffix in ("", "1", "2"):
+        yield Case(f"pa{suffix}", "binary", "hard"), Case(f"spa{suffix}", "binary", "hard"), alike
+        yield Case(f"pa{suffix}", "multiclass", "hard"), Case(f"spa{suffix}", "multiclass", "hard"), two_classes
+    for name, task in itertools.product(("pam", "pam1", "pam2", "arow"), ("binary", "multiclass")):
+        kept, precise, full = (Case(name, task, "hard", options) for options in COVARIANCES)
+        yield full, kept, one_feature
+        # With many classes the joint precision has an entry for each two, and its diagonal is a form of its own.
+        if task == "binary":
+            yield full, precise, one_feature
+            continue
+        for options in COVARIANCES:
+            every = Case(name, task, "hard", {**options, "constraints": "all"})
+            yield Case(name, task, "hard", {**options, "constraints": 3}), every, alike
+            yield Case(name, task, "hard", {**options, "constraints": 50}), every, alike
+            yield Case(name, task, "hard", {**options, "constraints": 1}), every, two_classes
+    yield (
+        Case("pa1", "binary", "hard", {"C": 0.1}),
+        Case("two_view_pa", "binary", "views", {"C": 0.1}),
+        (lambda x, y: (x, {"one": x, "none": {}})),
+    )
+
+
+@pytest.mark.parametrize(("one", "other", "shown"), list(identities()), ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_these_are_one_learner(one: Case, other: Case, shown: Shown, seed: int) -> None:
+    models: list[Any] = [palearn.make(c.name, task=c.task, bias=False, **c.options) for c in (one, other)]
+    for x, y in itertools.islice(examples(one, seed), 40):
+        for model, part in zip(models, shown(x, y) or (), strict=False):
+            model.learn_one(part, y)
+    first, second = (m.weights() for m in models)
+    second = second["one"] if other.strengths == "views" else second
+    blocks = [(first, second)] if one.task == "binary" else [(first[label], second[label]) for label in first]
+    assert first
+    for ours, theirs in blocks:
+        assert ours == pytest.approx(theirs, rel=1e-7, abs=1e-10)

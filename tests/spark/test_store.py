@@ -1,0 +1,327 @@
+"""The output belongs to its checkpoint, and a crash at any point leaves what no crash would have left."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palearn import tables
+from palearn.config import Config
+from palearn.errors import ConfigError, PalearnError, StreamError
+from palearn.spark.store import Folder, Store
+from tests.spark.conftest import (
+    LEARNERS,
+    PEOPLE,
+    Message,
+    assert_accounts_balance,
+    assert_same_learning,
+    assert_same_outputs,
+    batches,
+    config,
+    consume,
+    learn_without_spark,
+    make_topic,
+    replay,
+    send,
+    stream,
+)
+from tests.spark.test_jobs import start_job, wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+needs_spark = pytest.mark.usefixtures("spark")
+
+#: Kafka's client gives up after seconds, not minutes.
+IMPATIENT = (
+    '{"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000", "fetchOffset.numRetries": "1"}'
+)
+
+#: Four batches.
+MOST = "source.kafka.max_offsets_per_trigger=500"
+
+
+@pytest.fixture(scope="module")
+def finished(broker: str, adult: str, spark: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of an uninterrupted run's checkpoint and output; tests copy it."""
+    folder = tmp_path_factory.mktemp("finished")
+    stream(config(broker, adult, folder, MOST, "output.predictions={}"))
+    return folder
+
+
+class Crash(Exception):
+    """What a test lets go wrong."""
+
+
+def once(real: Callable[..., Any], when: Callable[..., bool], *, after: bool) -> Callable[..., Any]:
+    """Return a function that crashes the first time ``when`` says so, before or after its work."""
+    state = {"crashed": False}
+
+    def crashing(*args: Any, **kwargs: Any) -> Any:
+        now = not state["crashed"] and when(*args, **kwargs)
+        state["crashed"] = state["crashed"] or now
+        if now and not after:
+            raise Crash("before")
+        result = real(*args, **kwargs)
+        if now:
+            raise Crash("after")
+        return result
+
+    return crashing
+
+
+def of_batch(number: int) -> Callable[..., bool]:
+    return lambda self, batch_id, *rest: batch_id == number
+
+
+#: Where a batch can crash: class, method, when, before or after its work.
+CRASHES: dict[str, tuple[Any, str, Callable[..., bool], bool]] = {
+    "first batch, before its tables are written": (Store, "begin", of_batch(0), True),
+    "first batch, tables written": (Store, "commit", of_batch(0), False),
+    "tables written, none in place": (Store, "commit", of_batch(2), False),
+    "all tables in place, the batch not recorded": (
+        Folder, "write", lambda self, content, *parts: parts[-1] == "2.json", False,
+    ),
+    "the batch recorded, Spark not told": (Store, "commit", of_batch(2), True),
+    "half of the driver's own tables written": (
+        Folder, "write_table", lambda self, table, *parts: parts[1] == "2" and parts[2] == "metrics", False,
+    ),
+}  # fmt: skip
+
+
+@needs_spark
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_crash_anywhere_in_a_batch_leaves_no_trace(
+    broker: str, adult: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: str
+) -> None:
+    owner, method, when, after = CRASHES[crash]
+    chosen = config(broker, adult, tmp_path, MOST, "output.predictions={}")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, once(getattr(owner, method), when, after=after))
+        with pytest.raises(StreamError, match="the stream stopped"):
+            stream(chosen)
+    assert assert_accounts_balance(stream(chosen), PEOPLE)["learned"].sum() == PEOPLE
+    assert_same_outputs(tmp_path / "out", finished / "out")
+
+
+@needs_spark
+def test_a_crash_between_two_tables_leaves_no_trace(
+    broker: str, adult: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(self: Store, batch_id: int, totals: Any) -> None:
+        if batch_id == 1:
+            folder, table = self.folder, "metrics"
+            folder.fs.move(folder.at("_staging", "1", table), folder.at(table, "batch_id=1"))
+            raise Crash("one table is in place")
+        commit(self, batch_id, totals)
+
+    commit = Store.commit
+    chosen = config(broker, adult, tmp_path, MOST, "output.predictions={}")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit", torn)
+        with pytest.raises(StreamError):
+            stream(chosen)
+    assert batches(tmp_path / "out", "metrics") == [0, 1]
+    assert batches(tmp_path / "out", "models") == [0]
+    stream(chosen)
+    assert_same_outputs(tmp_path / "out", finished / "out")
+
+
+@needs_spark
+def test_a_crash_repeats_kafka_messages_with_the_same_ids(
+    broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(broker, topic, 1)
+    make_topic(broker, f"{topic}-metrics", 1)
+    send(broker, [(topic, 0, b"k%d" % (i % 2), b'{"label": 1, "features": {"x": 1}}') for i in range(6)])
+    chosen = config(broker, topic, tmp_path, f"output.metrics.kafka={topic}-metrics")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit", once(Store.commit, of_batch(0), after=False))
+        with pytest.raises(StreamError):
+            stream(chosen)
+    stream(chosen)
+    values = [message.value for message in consume(broker, f"{topic}-metrics")]
+    assert len(values) == 2 * len(set(values))
+    assert len({json.loads(value or b"")["id"] for value in values}) == len(set(values))
+
+
+@pytest.mark.slow
+def test_a_killed_job_goes_on_as_if_nothing_had_happened(
+    broker: str, adult: str, adult_messages: list[Message], tmp_path: Path
+) -> None:
+    chosen = config(broker, adult, tmp_path, "source.kafka.max_offsets_per_trigger=250")
+    process = start_job("stream", broker, adult, tmp_path, "source.kafka.max_offsets_per_trigger=250")
+    try:
+        wait_for(process, "batch 1:")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    done = len(batches(tmp_path / "out", "accounts"))
+    assert 2 <= done < PEOPLE // 250
+    process = start_job("stream", broker, adult, tmp_path, "source.kafka.max_offsets_per_trigger=250")
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+    out = tmp_path / "out"
+    assert "batch 0:" not in printed
+    assert assert_accounts_balance(out, PEOPLE)["learned"].sum() == PEOPLE
+    assert_same_learning(out, learn_without_spark(chosen, adult_messages))
+    totals = tables.metrics(out)[lambda rows: rows["key"].isna()]
+    assert totals["n"].max() == PEOPLE
+
+
+# -- whose output it is -----------------------------------------------------------------------------------
+
+
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def snapshot(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_refused(chosen: Config, *words: str) -> None:
+    """Assert that the stream is refused with one sentence that has these words, and that nothing was touched."""
+    folders = {Path(chosen.output.path), Path(chosen.checkpoint)}
+    before = [snapshot(folder) for folder in folders]
+    with pytest.raises(ConfigError) as refused:
+        stream(chosen)
+    for word in words:
+        assert word in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert [snapshot(folder) for folder in folders] == before
+
+
+@needs_spark
+def test_a_new_checkpoint_on_an_old_output_is_refused(broker: str, adult: str, finished: Path, tmp_path: Path) -> None:
+    folder = copied(finished, tmp_path)
+    new = f"checkpoint={tmp_path / 'new'}"
+    assert_refused(config(broker, adult, folder, new), str(folder / "out"), "choose a new output")
+
+
+@needs_spark
+def test_a_new_checkpoint_on_a_folder_of_other_files_is_refused(broker: str, adult: str, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    assert_refused(config(broker, adult, tmp_path), "is not empty", "choose a new output")
+
+
+@needs_spark
+def test_another_output_on_an_old_checkpoint_is_refused(
+    broker: str, adult: str, finished: Path, tmp_path: Path
+) -> None:
+    folder = copied(finished, tmp_path)
+    other = f"output.path={tmp_path / 'other'}"
+    assert_refused(config(broker, adult, folder, other), str(tmp_path / "other"), "two new folders")
+
+
+@needs_spark
+def test_the_output_of_another_checkpoint_is_refused(
+    broker: str, topic: str, adult: str, finished: Path, tmp_path: Path
+) -> None:
+    folder = copied(finished, tmp_path)
+    make_topic(broker, topic, 1)
+    send(broker, [(topic, 0, b"k", b'{"label": 1, "features": {"x": 1}}')])
+    other = stream(config(broker, topic, tmp_path / "other"))
+    assert_refused(config(broker, adult, folder, f"output.path={other}"), str(other), "the pair that belongs together")
+
+
+@needs_spark
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ("learners.0.C=0.2", "learners"),
+        ("learners.0.name=first", "learners"),
+        ("learners.3.covariance=diagonal", "learners"),
+        ("learners.4={algorithm: pa}", "learners"),
+        ("state.buckets=5", "state"),
+        ("state.partitions=3", "state"),
+        ("records.bias=false", "records"),
+        ("records.positive=1", "records"),
+        ("records.task=multiclass", "records"),
+        ("records.key={constant: all}", "records"),
+        ("metrics.window=51", "metrics"),
+    ],
+)
+def test_another_configuration_on_an_old_checkpoint_is_refused(
+    broker: str, adult: str, finished: Path, tmp_path: Path, change: str, part: str
+) -> None:
+    folder = copied(finished, tmp_path)
+    learners = [*LEARNERS, {"algorithm": "pa"}] if change.startswith("learners.4") else LEARNERS
+    changes = [] if change.startswith("learners.4") else [change]
+    chosen = config(broker, adult, folder, *changes, learners=[dict(item) for item in learners])
+    assert_refused(chosen, str(folder / "checkpoint"), f"other {part}", "choose a new checkpoint")
+
+
+@needs_spark
+def test_what_the_state_does_not_depend_on_may_change(broker: str, adult: str, finished: Path, tmp_path: Path) -> None:
+    folder = copied(finished, tmp_path)
+    before = snapshot(folder / "out")
+    stream(config(broker, adult, folder, "source.kafka.max_offsets_per_trigger=7", "output.accounts=false"))
+    assert snapshot(folder / "out") == before
+
+
+@needs_spark
+def test_the_checkpoint_of_another_query_is_refused(broker: str, adult: str, finished: Path, tmp_path: Path) -> None:
+    folder = copied(finished, tmp_path)
+    (folder / "checkpoint" / "palearn.json").unlink()
+    new = f"output.path={tmp_path / 'new'}"
+    assert_refused(config(broker, adult, folder, new), "another Spark query", "choose a new folder")
+
+
+@needs_spark
+def test_an_output_that_lost_a_batch_is_not_continued(
+    broker: str, adult: str, finished: Path, topic: str, tmp_path: Path
+) -> None:
+    make_topic(broker, topic, 1)
+    value = b'{"label": 1, "features": {"x": 1}}'
+    send(broker, [(topic, 0, b"k", value)])
+    chosen = config(broker, topic, tmp_path)
+    out = stream(chosen)
+    shutil.rmtree(out / "_palearn" / "batches")
+    send(broker, [(topic, 0, b"k", value)])
+    with pytest.raises(StreamError, match=r"has no record of batch 0.*restore the folder"):
+        stream(chosen)
+
+
+def test_the_folder_writes_whole_files_or_none(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path / "a"))
+    assert folder.names() == []
+    assert folder.read("none.json") is None
+    folder.write({"n": 1}, "b", "c.json")
+    folder.write({"n": 2}, "b", "c.json")
+    assert folder.read("b", "c.json") == {"n": 2}
+    assert folder.names("b") == ["c.json"]
+    folder.delete("none")
+    folder.delete("b")
+    assert folder.names() == []
+    assert Folder(f"file://{tmp_path}/a").root == folder.root
+
+
+# -- what is missing --------------------------------------------------------------------------------------
+
+
+@needs_spark
+@pytest.mark.parametrize("job", ["stream", "replay"])
+def test_a_missing_topic_is_one_sentence(broker: str, topic: str, tmp_path: Path, job: str) -> None:
+    _assert_one_sentence(config(broker, topic, tmp_path), job, topic)
+
+
+@needs_spark
+@pytest.mark.parametrize("job", ["stream", "replay"])
+def test_a_missing_broker_is_one_sentence(tmp_path: Path, job: str) -> None:
+    chosen = config("127.0.0.1:9", "adult", tmp_path, f"source.kafka.options={IMPATIENT}")
+    _assert_one_sentence(chosen, job, "127.0.0.1:9")
+
+
+def _assert_one_sentence(chosen: Config, job: str, word: str) -> None:
+    with pytest.raises(PalearnError) as fault:
+        (stream if job == "stream" else replay)(chosen)
+    assert word in str(fault.value)
+    assert len(str(fault.value)) < 400
+    assert "\n" not in str(fault.value)

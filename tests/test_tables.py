@@ -1,0 +1,149 @@
+"""Reading the output tables, and what the report makes of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from palearn import report, results, tables
+from palearn.bucket import Bucket, Summary
+from palearn.errors import FileFormatError
+from tests.streams import Row, chunk, learner, plan, rows
+
+MADE = plan(learner("pa1", C=0.5), learner("arow"), window=5)
+
+
+def stream() -> list[list[Row]]:
+    """Three batches: a and b, then a and a bad record, then c."""
+    value = [{"label": 1 if i % 3 else -1, "features": {f"f{i % 4}": 1.0, "g": i / 10}} for i in range(20)]
+    return [
+        rows([(key, value[i]) for i, key in enumerate("aabbab")]),
+        rows([("a", value[9]), ("a", b"{"), ("a", value[11])], first=6),
+        rows([("c", value[3])], first=9),
+    ]
+
+
+def write(folder: Path, name: str, batch_id: int, table: pa.Table | pa.RecordBatch) -> None:
+    target = folder / name / f"batch_id={batch_id}"
+    target.mkdir(parents=True)
+    whole = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
+    pq.write_table(whole, target / "part-0.parquet")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Output of a job of three batches, as the job lays it out."""
+    blob, total, n = None, dict.fromkeys(("pa1", "arow"), 0), 0
+    for batch_id, batch in enumerate(stream()):
+        bucket = Bucket(MADE, blob, batch_id)
+        bucket.learn(chunk(batch))
+        summary: Summary = bucket.summary
+        n += summary.n
+        for name in total:
+            total[name] += summary.mistakes[name]
+        totals: dict[str, dict[str, int]] = {
+            name: {"n": n, "mistakes": total[name], "batch_n": summary.n, "batch_mistakes": summary.mistakes[name]}
+            for name in total
+        }
+        for name, table in bucket.results().items():
+            whole = results.plain(table, name)
+            if name == "metrics":
+                whole = pa.concat_tables([whole, pa.Table.from_batches([results.total_rows(totals)])])
+            write(tmp_path, name, batch_id, whole)
+        account = {"records": summary.records, **summary.fates, "keys_evicted": 0, "features_evicted": 0}
+        write(tmp_path, "accounts", batch_id, pa.RecordBatch.from_pylist([account], results.ACCOUNTS))
+        blob = bucket.to_bytes()
+    return tmp_path
+
+
+def test_latest_models_are_the_newest_of_each_key_and_learner(out: Path) -> None:
+    frame = tables.latest_models(out)
+    found = {(row.key, row.learner): (row.batch_id, row.n_seen, row.last_offset) for row in frame.itertuples()}
+    newest: dict[str, Any] = {"a": (1, 5, 8), "b": (0, 3, 5), "c": (2, 1, 9)}
+    assert found == {(key, name): newest[key] for key in "abc" for name in ("pa1", "arow")}
+
+
+def test_metrics_all_or_latest(out: Path) -> None:
+    frame = tables.metrics(out)
+    # (2 keys + 1 + 1) x 2 learners, and a row over all keys a learner and batch.
+    assert len(frame) == 8 + 6
+    latest = tables.metrics(out, latest=True)
+    assert len(latest) == 6 + 2
+    overall = latest[latest["key"].isna()]
+    assert set(overall["batch_id"]) == {2}
+    assert set(overall["n"]) == {9}
+
+
+def test_batches_past_nine_are_newer(tmp_path: Path) -> None:
+    blob = None
+    for batch_id in range(8, 12):
+        bucket = Bucket(MADE, blob, batch_id)
+        bucket.learn(chunk(rows([("a", {"label": 1, "features": {"f": 1}})], first=batch_id)))
+        write(tmp_path, "models", batch_id, results.plain(bucket.results()["models"], "models"))
+        blob = bucket.to_bytes()
+    assert set(tables.latest_models(tmp_path)["last_offset"]) == {11}
+
+
+def test_whatever_helps_the_writing_is_not_read(out: Path) -> None:
+    before = len(tables.read(out, "models"))
+    (out / "models" / "_tmp").mkdir()
+    (out / "models" / "_tmp" / "x.parquet").write_bytes(b"half a file")
+    (out / "models" / ".part.crc").write_bytes(b"x")
+    (out / "_owner.json").write_text("{}")
+    assert len(tables.read(out, "models")) == before
+
+
+def test_the_rejected_record_is_there_whole(out: Path) -> None:
+    (row,) = tables.read(out, "rejected").itertuples()
+    assert (row.key, row.value, row.topic, row.partition, row.offset, row.reason) == (b"a", b"{", "t", 0, 7, "not_json")
+    assert row.batch_id == 1
+
+
+def test_a_folder_without_tables_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=r"no table 'models'.*output of a palearn job"):
+        tables.latest_models(tmp_path)
+
+
+def test_summary(out: Path) -> None:
+    found = report.summary(out)
+    assert {name: found["records"][name] for name in ("records", "learned", "scored", "rejected")} == {
+        "records": 10, "learned": 9, "scored": 0, "rejected": 1,
+    }  # fmt: skip
+    per_key = {(row.key, row.learner): row for row in tables.metrics(out, latest=True).itertuples()}
+    for name, entry in found["learners"].items():
+        mistakes = sum(per_key[key, name].mistakes for key in "abc")
+        assert entry == {"n": 9, "mistakes": mistakes, "error": mistakes / 9}
+    assert set(found["keys"]) == {"a", "b", "c"}
+    assert found["keys"]["a"]["n"] == 5
+    assert found["keys"]["a"]["errors"]["pa1"] == per_key["a", "pa1"].error
+    wrong = sum(entry["n"] * entry["baseline_error"] for entry in found["keys"].values())
+    assert report.baseline(found) == pytest.approx(wrong / 9)
+
+
+def test_strongest_weights(out: Path) -> None:
+    models = tables.latest_models(out)
+    row = models[(models["key"] == "a") & (models["learner"] == "arow")].iloc[0]
+    weights = dict(zip(row["features"], row["weights"], strict=True))
+    found = report.strongest(out, "a", "arow", top=3)
+    assert [abs(w) for *_, w in found] == sorted((abs(w) for w in weights.values()), reverse=True)[:3]
+    assert all(label == "1" and weights[name] == w for label, name, w in found)
+    assert report.strongest(out, "nobody", "arow") == []
+
+
+def test_strongest_weights_of_classes_name_the_class(tmp_path: Path) -> None:
+    bucket = Bucket(plan(learner("pa", task="multiclass"), task="multiclass", bias=False))
+    values = [{"label": "x", "features": {"a": 1}}, {"label": "y", "features": {"a": 1, "b": 2}}]
+    bucket.learn(chunk(rows([("k", value) for value in values])))
+    write(tmp_path, "models", 0, results.plain(bucket.results()["models"], "models"))
+    found = report.strongest(tmp_path, "k", "pa", top=2)
+    assert [(label, name) for label, name, _ in found] == [("x", "b"), ("y", "b")]
+    assert [w for *_, w in found] == pytest.approx([-0.2, 0.2])
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_plot(out: Path, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"plot.{suffix}"
+    report.plot(out, file)
+    assert file.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
