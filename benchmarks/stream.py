@@ -109,10 +109,11 @@ def _learn_key(learner: Learner, records: list[Any], stored: list[Any]) -> tuple
     w, sigma = np.concatenate([w, np.zeros(new)]), np.concatenate([sigma, np.ones(new)])
     sizes = [len(record.features) for record in records]
     y = np.array([record.label > 0 for record in records], np.int64)
+    values = np.array([value for record in records for value in record.features.values()])
     rows = Rows(
         np.concatenate([[0], np.cumsum(sizes)]),
         np.array([slots[name] for record in records for name in record.features], np.int32),
-        np.array([value for record in records for value in record.features.values()]),
+        values, np.add.reduceat(values * values, np.concatenate([[0], np.cumsum(sizes[:-1], dtype=np.int64)])),
         np.zeros(len(records), np.int64), y, np.full(len(records), 2), np.ones(len(records), np.bool_),
         np.ones(len(records)),
     )  # fmt: skip

@@ -34,6 +34,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numba import njit
 
 from palearn import metrics
 from palearn.errors import StateFormatError
@@ -169,15 +170,32 @@ def _read_learner(batch: pa.RecordBatch, i: int, learner: Learner, models: Model
 
 
 def _used_names(models: Models) -> tuple[pa.Array, Int32Array]:
-    """Return the names that some key has, biases first, and the features renumbered to them."""
+    """Return the names that some key has, biases first, and the features renumbered to them.
+
+    The others stand in the order in which the keys have them: names that were only scored, or refused, leave
+    no trace in the bytes.
+    """
     vocabulary = models.vocabulary
-    used = np.bincount(models.feature, minlength=len(vocabulary.names)) > 0
-    used[: vocabulary.biases] = True
-    if used.all():
-        return pa.array(vocabulary.names, pa.string()), models.feature
-    numbers = (np.cumsum(used) - 1).astype(np.int32)
-    names = [vocabulary.names[j] for j in np.flatnonzero(used).tolist()]
-    return pa.array(names, pa.string()), numbers[models.feature]
+    order, feature = _first_seen(models.feature, len(vocabulary.names), vocabulary.biases)
+    return pa.array([vocabulary.names[j] for j in order.tolist()], pa.string()), feature
+
+
+@njit(cache=True)
+def _first_seen(feature, names, biases):  # type: ignore[no-untyped-def]
+    """Return the names in order of first appearance after the biases, and the features' places in it."""
+    place = np.full(names, -1, np.int32)
+    order = np.empty(names, np.int64)
+    for j in range(biases):
+        place[j] = order[j] = j
+    count = biases
+    out = np.empty(feature.size, np.int32)
+    for i in range(feature.size):
+        if place[feature[i]] < 0:
+            place[feature[i]] = count
+            order[count] = feature[i]
+            count += 1
+        out[i] = place[feature[i]]
+    return order[:count], out
 
 
 def _labels(models: Models) -> pa.Array:

@@ -234,22 +234,28 @@ def assign(views, bounds, feature, key, register, first, run_ptr, run, names, li
 
 @njit(cache=True)
 def select(views, bounds, slot, value, first, stop, view, bias):  # type: ignore[no-untyped-def]
-    """Return compressed sparse rows of one view (-1: all) with the bias's slot (-1: none) last in each row."""
+    """Return compressed sparse rows of one view (-1: all), and their squared norms.
+
+    The bias's slot (-1: none) is last in each row. Entries without a slot are left out, but for the norm.
+    """
     low_view = 0 if view < 0 else view
     high_view = views if view < 0 else view + 1
     n = stop - first
     ptr = np.zeros(n + 1, np.int64)
+    norm = np.zeros(n)
     most = bounds[stop * views] - bounds[first * views] + n
     out_slot, out_value = np.empty(most, np.int32), np.empty(most)
     at = 0
     for i in range(n):
         row = (first + i) * views
         for e in range(bounds[row + low_view], bounds[row + high_view]):
+            norm[i] += value[e] * value[e]
             if slot[e] >= 0:
                 out_slot[at], out_value[at] = slot[e], value[e]
                 at += 1
         if bias >= 0:
+            norm[i] += 1.0
             out_slot[at], out_value[at] = bias, 1.0
             at += 1
         ptr[i + 1] = at
-    return ptr, out_slot[:at], out_value[:at]
+    return ptr, out_slot[:at], out_value[:at], norm

@@ -210,8 +210,8 @@ class Models:
 
         def rows(view: int, bias: int) -> Rows:
             if (view, bias) not in selections:
-                ptr, slots, value = select(flat.views, flat.bounds, slot, flat.value, first, stop, view, bias)
-                selections[view, bias] = Rows(ptr, slots, value, *tail)
+                ptr, slots, value, norm = select(flat.views, flat.bounds, slot, flat.value, first, stop, view, bias)
+                selections[view, bias] = Rows(ptr, slots, value, norm, *tail)
             return selections[view, bias]
 
         bias, views = self.settings.bias, self.settings.views

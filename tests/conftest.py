@@ -1,12 +1,32 @@
 """Fixtures that several folders of tests share."""
 
+import os
+import shutil
 import socket
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from palearn.kafka import broker as kafka_broker
+
+#: A disk in memory, where there is one, and the room that the tests want on it.
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 * 2**30
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the tests' folders on a disk in memory: Spark and Kafka wait for the disk after every batch."""
+    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES
+    if config.option.basetemp is None and roomy and os.access(MEMORY, os.W_OK):
+        config.option.basetemp = str(MEMORY / f"palearn-tests-{os.getpid()}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give the memory back."""
+    if str(config.option.basetemp).startswith(f"{MEMORY}/palearn-tests-"):
+        shutil.rmtree(config.option.basetemp, ignore_errors=True)
 
 
 def free_port_pair() -> int:

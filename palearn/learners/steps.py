@@ -41,7 +41,8 @@ IDENTITY, DIAGONAL, DIAGONAL_PRECISION, FULL = 0, 1, 2, 3
 class Rows(NamedTuple):
     """A run of n examples: compressed sparse rows over each key's local features.
 
-    ``ptr`` (n + 1), ``slot`` and ``value`` (non-zeros) are the features; ``key`` (n) the model of each row;
+    ``ptr`` (n + 1), ``slot`` and ``value`` (non-zeros) are the features; ``norm`` (n) is |x|^2, which counts
+    also features that the model has not seen and that have no slot; ``key`` (n) the model of each row;
     ``y`` (n) its class number (binary: 0 negative, 1 positive), -1 where there is no label;
     ``known`` (n) how many classes the model knew before the row; ``learn`` (n) whether it may be learned;
     ``weight`` (n) the example's weight, > 0.
@@ -50,6 +51,7 @@ class Rows(NamedTuple):
     ptr: IntArray
     slot: Int32Array
     value: FloatArray
+    norm: FloatArray
     key: IntArray
     y: IntArray
     known: IntArray
@@ -156,13 +158,11 @@ def _score(rows, i, w, start, blocks, block):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _square(rows, i, sigma, start, blocks, block, covariance):  # type: ignore[no-untyped-def]
     """x' Sigma x for the identity or a diagonal."""
-    total = 0.0
     if covariance == IDENTITY:
-        for e in range(rows.ptr[i], rows.ptr[i + 1]):
-            total += rows.value[e] * rows.value[e]
-    else:
-        for e in range(rows.ptr[i], rows.ptr[i + 1]):
-            total += sigma[start + rows.slot[e] * blocks + block] * rows.value[e] * rows.value[e]
+        return rows.norm[i]
+    total = 0.0
+    for e in range(rows.ptr[i], rows.ptr[i + 1]):
+        total += sigma[start + rows.slot[e] * blocks + block] * rows.value[e] * rows.value[e]
     return total
 
 
@@ -178,15 +178,19 @@ def _move(rows, i, w, sigma, start, blocks, block, covariance, amount):  # type:
 
 
 @njit(cache=True)
-def _shrink(rows, i, sigma, start, blocks, block, covariance, beta, r):  # type: ignore[no-untyped-def]
-    """Diagonal of Sigma - beta Sigma x x' Sigma, or of the inverse of Sigma^-1 + x x'/r."""
+def _shrink(rows, i, sigma, start, blocks, block, covariance, v, r):  # type: ignore[no-untyped-def]
+    """Diagonal of Sigma - Sigma x x' Sigma / (r + v), or of the inverse of Sigma^-1 + x x'/r.
+
+    The first is sigma (r + v - sigma x^2) / (r + v): what one large feature takes from v is taken before r is
+    added, so that a variance does not become the rounding error of a difference.
+    """
     for e in range(rows.ptr[i], rows.ptr[i + 1]):
         j = start + rows.slot[e] * blocks + block
-        pull = sigma[j] * rows.value[e]
+        own = sigma[j] * rows.value[e] * rows.value[e]
         if covariance == DIAGONAL:
-            sigma[j] -= beta * pull * pull
+            sigma[j] *= (r + max(v - own, 0.0)) / (r + v)
         else:
-            sigma[j] /= 1.0 + pull * rows.value[e] / r
+            sigma[j] /= 1.0 + own / r
         sigma[j] = max(sigma[j], SMALLEST_VARIANCE)
 
 
@@ -257,7 +261,7 @@ def binary(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
         else:
             _move(rows, i, w, sigma, start, 1, 0, step.covariance, tau * sign)
             if step.covariance != IDENTITY:
-                _shrink(rows, i, sigma, start, 1, 0, step.covariance, 1.0 / (r + v), r)
+                _shrink(rows, i, sigma, start, 1, 0, step.covariance, v, r)
 
 
 @njit(cache=True)
@@ -331,7 +335,7 @@ def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-de
                     v[c] = _square(rows, i, sigma, start, blocks, c, step.covariance)
                 usable = usable and _usable(v[c])
                 spread += v[c]
-        if not usable:
+        if not (usable and _usable(spread)):
             continue
         weight = rows.weight[i]
         total = support_classes(loss, v, order, count, v[y] + step.q / weight, step.cap * weight, tau)
@@ -351,11 +355,10 @@ def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-de
                 _move(rows, i, w, sigma, start, blocks, c, step.covariance, -tau[c])
         if step.covariance == IDENTITY:
             continue
-        beta = 1.0 / (r + spread)
         for c in range(classes):
             if step.constraints > 1 or c == y or c == order[0]:
                 if full:
                     triangle = features * (features + 1) // 2
-                    _packed_shrink(sigma, layout.packed[k] + c * triangle, features, u[c], beta)
+                    _packed_shrink(sigma, layout.packed[k] + c * triangle, features, u[c], 1.0 / (r + spread))
                 else:
-                    _shrink(rows, i, sigma, start, blocks, c, step.covariance, beta, r)
+                    _shrink(rows, i, sigma, start, blocks, c, step.covariance, spread, r)

@@ -17,7 +17,7 @@ mean over the views that have features, and one view alone is PA-I.
 import numpy as np
 from numba import njit
 
-from palearn.learners.steps import IDENTITY, NO_LOSS, _move, _score, _square, _usable
+from palearn.learners.steps import IDENTITY, NO_LOSS, _finite, _move, _score, _usable
 
 
 @njit(cache=True)
@@ -59,12 +59,11 @@ def two_view(rows_a, rows_b, layout, w, cap, gamma, tie, out):  # type: ignore[n
     """Score, then learn, each row; ``rows_a`` and ``rows_b`` are the two views of the same examples."""
     for i in range(rows_a.key.size):
         start = layout.start[rows_a.key[i]]
-        a = _square(rows_a, i, w, start, 1, 0, IDENTITY)
-        b = _square(rows_b, i, w, start, 1, 0, IDENTITY)
+        a, b = rows_a.norm[i], rows_b.norm[i]
         score_a = _score(rows_a, i, w, start, 1, 0)
         score_b = _score(rows_b, i, w, start, 1, 0)
         both = a > 0.0 and b > 0.0
-        score = 0.5 * (score_a + score_b) if both else score_a + score_b
+        score = _finite(0.5 * (score_a + score_b)) if both else score_a + score_b
         out.score[i] = score
         out.predicted[i] = 1 if score > 0.0 or (score == 0.0 and tie) else 0
         out.updated[i] = False

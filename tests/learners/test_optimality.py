@@ -19,7 +19,7 @@ from tests import naive
 
 UPDATES = 300
 """Steps compared a case, at least."""
-SCIPY_EVERY = 12
+SCIPY_EVERY = 15
 """SLSQP takes a thousand times as long as a step, so it judges one update in this many."""
 GAP = 1e-8
 
@@ -185,7 +185,7 @@ def test_a_stream_is_learned_as_its_twin_learns_it(case: Case, bias: bool) -> No
     """Twin and learner run apart: scores, predictions, weights and variances stay together to 1e-9."""
     model, twin = pair(case, case.settings()[-int(bias)], bias=bias)
     one = {"(bias)": 1.0} if bias else {}
-    for x, y in itertools.islice(examples(case, 99), 35):
+    for x, y in itertools.islice(examples(case, 99), 30):
         shown = {v: {**f, **one} for v, f in x.items()} if case.strengths == "views" else {**x, **one}
         expected = twin.score(shown)
         assert model.score_one(x) == pytest.approx(expected, rel=1e-9, abs=1e-9)
@@ -261,23 +261,22 @@ def test_a_view_of_unseen_features_is_a_view_of_score_zero() -> None:
     assert model.weights() == {"page": {"new": pytest.approx(0.5)}, "link": {"a": pytest.approx(1.5)}}
 
 
-@pytest.mark.parametrize(
-    ("loss", "learned"), [(1e-8, True), (3e-10, True), (3e-11, False), (0.0, False), (-1.0, False)]
-)
 @pytest.mark.parametrize("case", [c for c in CASES if c.options.get("constraints", 1) == 1], ids=str)
-def test_a_loss_of_at_most_1e_10_is_no_loss(case: Case, loss: float, learned: bool) -> None:
-    """An example scaled so that its margin is 1 - loss."""
+def test_a_loss_of_at_most_1e_10_is_no_loss(case: Case) -> None:
+    """Examples scaled so that their margin is 1 - loss."""
     model, _ = pair(case, case.settings()[-1], bias=False)
     x = {"page": {"a": 1.0}, "link": {"b": 1.0}} if case.strengths == "views" else {"a": 1.0, "b": 0.5}
     first, second = ("c", "d") if case.task == "multiclass" else (-1, 1)
     for y in (first, *[second] * 10):
         model.learn_one(x, y)
     score = model.score_one(x)
-    scale = (1.0 - loss) / (score[second] - score[first] if case.task == "multiclass" else score)
-    scaled = {f: {g: u * scale for g, u in v.items()} if isinstance(v, dict) else v * scale for f, v in x.items()}
-    updates = model.n_updates
-    model.learn_one(scaled, second)
-    assert model.n_updates - updates == learned
+    margin = score[second] - score[first] if case.task == "multiclass" else score
+    for loss, learned in ((1e-8, 1), (3e-10, 1), (3e-11, 0), (0.0, 0), (-1.0, 0)):
+        scale = (1.0 - loss) / margin
+        scaled = {f: {g: u * scale for g, u in v.items()} if isinstance(v, dict) else v * scale for f, v in x.items()}
+        copy: Any = palearn.from_bytes(model.to_bytes())
+        copy.learn_one(scaled, second)
+        assert (loss, copy.n_updates - model.n_updates) == (loss, learned)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.task == "binary"], ids=str)

@@ -23,8 +23,8 @@ Example = tuple[Any, Any]
 # The first example of a learner may compile its kernel. Where CI is set, hypothesis loads its profile "ci", which
 # draws the same examples each time.
 FEW = settings(deadline=None, max_examples=5)
-SOME = settings(deadline=None, max_examples=10)
-MANY = settings(deadline=None, max_examples=40)
+SOME = settings(deadline=None, max_examples=8)
+MANY = settings(deadline=None, max_examples=30)
 
 FEATURES = "abcde"
 CLASSES: dict[str, list[Any]] = {"binary": [-1, 1], "multiclass": ["x", "y", "z"]}
