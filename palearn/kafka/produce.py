@@ -135,7 +135,8 @@ def produce(
         pace = _pacer(rate)
         for path, line in _lines(paths, key, format, label, names, total, progress):
             try:
-                sender.send(key_of(line), _wire_bytes(line.value))
+                value = _wire_bytes(line.value)  # a line that is no record is told as that, not as one without a key
+                sender.send(key_of(line), value)
             except RecordError as error:
                 report.add_bad(path, line.number, error)
             else:
@@ -177,8 +178,6 @@ def _key_function(field: str | None, constant: str | None, missing: str | None) 
     def key_of(line: Line) -> bytes:
         if line.key is not None:
             return line.key.encode()
-        if isinstance(line.value, RecordError):
-            raise line.value
         if instead is None:
             raise RecordError("no_key", f"no field {field!r} for the key; --missing-key gives such records one")
         return instead

@@ -57,7 +57,7 @@ def test_records_come_back_by_key_in_order_with_the_exact_bytes(broker: str, top
     expected = defaultdict(list)
     for _, record in files.read(path, names=names):
         assert isinstance(record, Record)
-        key = files.record_key(record, "occupation") or "none"
+        key = records.record_key(record, "occupation") or "none"
         expected[key.encode()].append(records.encode(record))
     found = consume(broker, topic)
     assert by_key(found) == expected
@@ -86,7 +86,7 @@ def test_every_file_and_format_in_the_order_given(broker: str, topic: str, tmp_p
     assert consume(broker, topic) == [
         (0, b"ann", b'{"label":"a","features":{"x":1.0,"user=ann":1.0}}'),
         (0, b"bob", b'{"label":"b","features":{"x":2.0,"user=bob":1.0}}'),
-        (0, b"ann", b'{"label":1,"features":{"user=ann":1.0,"x":1.0},"id":"7"}'),
+        (0, b"ann", b'{"id": "7", "label": 1, "features": {"user": "ann", "x": true}}'),  # as it stands in the file
         (0, b"ann", b'{"label":-1,"features":{"user=ann":1.0,"3":0.5}}'),
     ]
     total = sum(path.stat().st_size for path in paths)

@@ -95,11 +95,14 @@ BAD: dict[str, tuple[bytes | None, bytes | None, str]] = {
 
 
 def mixed(topic: str, bad: dict[str, tuple[bytes | None, bytes | None, str]]) -> list[tuple]:  # type: ignore[type-arg]
-    """Return the bad records with good ones of the same key and others all around, over two partitions."""
+    """Return the bad records with good ones of the same key and others all around, over two partitions.
+
+    A good key has one partition, so that its order is the same however the batches fall.
+    """
     out = []
     for i, (record, (key, value, _)) in enumerate(zip(people(), bad.values(), strict=False)):
-        for good_key in (b"k", f"good{i % 3}".encode()):
-            out.append((topic, i % 2, good_key, records.encode(record)))
+        for partition, good_key in ((0, b"k"), (i % 3 % 2, f"good{i % 3}".encode())):
+            out.append((topic, partition, good_key, records.encode(record)))
         out.append((topic, i % 2, key, value))
     return out
 
