@@ -39,7 +39,7 @@ def test_a9a_gives_the_published_counts(
 @pytest.mark.parametrize("learner", ["spa", "pam1", "arow"])
 def test_evaluate_scores_each_example_before_it_learns_it(learner: str) -> None:
     """The same rows one by one: predict, compare, learn."""
-    records = list(islice(datasets.a9a(), 1_500))
+    records = list(islice(datasets.a9a(), 800))
     model = palearn.make(learner, bias=False)
     mistakes = 0
     for record in records:
@@ -47,6 +47,6 @@ def test_evaluate_scores_each_example_before_it_learns_it(learner: str) -> None:
         mistakes += model.predict_one(x) != y
         model.learn_one(x, y)
     result = evaluate(records, learner, bias=False)
-    assert (result["n"], result["mistakes"], result["updates"]) == (1_500, mistakes, model.n_updates)
+    assert (result["n"], result["mistakes"], result["updates"]) == (800, mistakes, model.n_updates)
     squares = sum(w * w for w in model.weights().values())
     assert result["weight_l2"] == pytest.approx(squares**0.5, rel=1e-12)

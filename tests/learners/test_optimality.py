@@ -19,7 +19,7 @@ from tests import naive
 
 UPDATES = 300
 """Steps compared a case, at least."""
-SCIPY_EVERY = 15
+SCIPY_EVERY = 20
 """SLSQP takes a thousand times as long as a step, so it judges one update in this many."""
 GAP = 1e-8
 
@@ -83,7 +83,7 @@ def second_order(task: str) -> Iterator[dict[str, Any]]:
         if task == "binary":
             yield covariance
         else:
-            for constraints in (1, 2, "all"):
+            for constraints in (1, 2, "all") if covariance["covariance"] == "full" else (1, "all"):
                 yield {**covariance, "constraints": constraints}
 
 
@@ -95,7 +95,7 @@ def examples(case: Case, seed: int) -> Iterator[tuple[Any, Any]]:
     rng = np.random.default_rng(seed)
     classes = ["c", "a", "d", "b"] if case.task == "multiclass" else [-1, 1]
     views = ["page", "link"] if case.strengths == "views" else [""]
-    teacher = rng.normal(size=(len(classes), len(views), 6))
+    teacher = rng.normal(size=(len(classes), len(views) * 6))
     seen = 0
     while True:
         known_features, known_classes = min(6, 3 + seen // 10), min(len(classes), 2 + seen // 15)
@@ -103,7 +103,7 @@ def examples(case: Case, seed: int) -> Iterator[tuple[Any, Any]]:
         dense *= (rng.random(dense.shape) < 5 / 6) & (np.arange(6) < known_features)
         if len(views) == 2 and rng.random() < 0.2:
             dense[rng.integers(2)] = 0.0
-        best = int(np.argmax(np.einsum("cvf,vf->c", teacher[:known_classes], dense)))
+        best = int(np.argmax(teacher[:known_classes] @ dense.ravel()))
         label = classes[best if rng.random() < 0.7 else int(rng.integers(known_classes))]
         parts = [{f"f{i}": float(v) for i, v in enumerate(row) if v != 0.0} for row in dense]
         yield (dict(zip(views, parts, strict=True)) if len(views) == 2 else parts[0]), label
@@ -114,16 +114,17 @@ def dense(twin: naive.Twin, values: Mapping[Any, Any], absent: float) -> dict[An
     """Palearn's weights or variances as the twin's vectors."""
     blocks = {naive.BINARY: values} if twin.blocks == [naive.BINARY] else values
     assert set(blocks) <= set(twin.blocks)
-    assert {name for block in blocks.values() for name in block} <= set(twin.names)
-    return {b: np.array([blocks.get(b, {}).get(n, absent) for n in twin.names]) for b in twin.blocks}
+    parts = {block: blocks.get(block, {}) for block in twin.blocks}
+    assert all(set(part).issubset(twin.names) for part in parts.values())
+    return {block: np.array([part.get(name, absent) for name in twin.names]) for block, part in parts.items()}
 
 
-def load(twin: naive.Twin, model: Any) -> None:
+def load(twin: naive.Twin, weights: Mapping[Any, Any], variances: Mapping[Any, Any]) -> None:
     """Put the twin where palearn is. Off the diagonal of a full covariance it stays where it came to itself."""
-    twin.w = dense(twin, model.weights(), 0.0)
+    twin.w = dense(twin, weights, 0.0)
     if getattr(twin, "keep", None) in ("covariance", "precision"):
-        variances = dense(twin, model.variances(), twin.initial_variance)
-        twin.sigma = {block: np.diag(v) for block, v in variances.items()}
+        diagonals = dense(twin, variances, twin.initial_variance)
+        twin.sigma = {block: np.diag(diagonal) for block, diagonal in diagonals.items()}
 
 
 def assert_same(twin: naive.Twin, values: Mapping[Any, Any], expected: Mapping[Any, Any], absent: float) -> None:
@@ -132,11 +133,11 @@ def assert_same(twin: naive.Twin, values: Mapping[Any, Any], expected: Mapping[A
     assert np.all(np.abs(ours - theirs) <= 1e-9 * np.maximum(1.0 if absent == 0.0 else theirs, np.abs(theirs)))
 
 
-def assert_same_variances(twin: naive.Twin, model: Any) -> None:
+def assert_same_variances(twin: naive.Twin, variances: Mapping[Any, Any]) -> None:
     """Palearn's variances are the diagonals of the twin's covariances."""
     if getattr(twin, "keep", None) is not None:
         diagonals = {block: np.diag(sigma) for block, sigma in twin.sigma.items()}
-        assert_same(twin, model.variances(), diagonals, twin.initial_variance)
+        assert_same(twin, variances, diagonals, twin.initial_variance)
 
 
 def pair(case: Case, strength: Mapping[str, float], **more: Any) -> tuple[Any, naive.Twin]:
@@ -153,12 +154,14 @@ def test_every_step_is_the_optimum(case: Case) -> None:
     for seed, strength in enumerate(case.settings()):
         model, twin = pair(case, strength, bias=False)
         goal = updates + -(-UPDATES // len(case.settings()))
+        weights, variances = model.weights(), model.variances()
         for x, y in examples(case, seed):
-            load(twin, model)
+            load(twin, weights, variances)
             problem = twin.learn(x, y)
             model.learn_one(x, y)
-            after = twin.place(dense(twin, model.weights(), 0.0))
-            assert_same_variances(twin, model)
+            weights, variances = model.weights(), model.variances()
+            after = twin.place(dense(twin, weights, 0.0))
+            assert_same_variances(twin, variances)
             if problem is None:
                 assert np.array_equal(after, twin.place(twin.w))
                 continue
@@ -197,7 +200,7 @@ def test_a_stream_is_learned_as_its_twin_learns_it(case: Case, bias: bool) -> No
             twin.learn(shown, y)
         model.learn_one(x, y)
     assert_same(twin, model.weights(), twin.w, 0.0)
-    assert_same_variances(twin, model)
+    assert_same_variances(twin, model.variances())
 
 
 def test_the_covariance_rule_adds_to_the_precision() -> None:
