@@ -1,0 +1,69 @@
+"""One bucket of 312 keys and 1,560 records a batch, without Spark: what each stage costs a record.
+
+``python -m benchmarks.bucket --json``: JSON records of 14 named features, AROW diagonal, models and metrics
+rows. The median over batches; the first three, in which models grow and kernels are compiled, do not count.
+"""
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import SEED, environment, show
+from palearn import datasets
+from palearn.bucket import Bucket
+from palearn.config import parse
+from palearn.intake import Chunk
+from palearn.records import encode
+
+KEYS, ROWS = 312, 1560
+STAGES = ("load", "learn", "results", "dump")
+
+
+def measure(batches: int) -> dict[str, Any]:
+    """Return microseconds a record for each stage, and the state's kilobytes."""
+    plan = parse(
+        {
+            "source": {"files": {"path": "none"}},
+            "learners": [{"algorithm": "arow"}],
+            "output": {"path": "none"},
+            "checkpoint": "none",
+        }
+    ).plan
+    values = [encode(record) for record in datasets.a9a()]
+    random = np.random.default_rng(SEED)
+    blob, times = None, []
+    for batch in range(batches):
+        keys = [b"user-%06d" % key for key in random.integers(KEYS, size=ROWS).tolist()]
+        rows = [values[i] for i in random.integers(len(values), size=ROWS).tolist()]
+        offsets = np.arange(batch * ROWS, (batch + 1) * ROWS)
+        chunk = Chunk(keys, rows, ["bench"] * ROWS, np.zeros(ROWS, np.int64), offsets)
+        marks = [time.perf_counter()]
+        bucket = Bucket(plan, blob, batch)
+        marks.append(time.perf_counter())
+        bucket.learn(chunk)
+        marks.append(time.perf_counter())
+        tables = bucket.results()
+        marks.append(time.perf_counter())
+        blob = bucket.to_bytes()
+        marks.append(time.perf_counter())
+        assert bucket.summary.fates["learned"] == ROWS
+        assert 0 < len(tables["models"]) <= len(bucket.models.keys)
+        times.append(np.diff(marks) / ROWS * 1e6)
+    stages = {f"{name} us": statistics.median(t[i] for t in times[3:]) for i, name in enumerate(STAGES)}
+    return {**stages, "total us": sum(stages.values()), "state kB": len(blob or b"") / 1000}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    show({"environment": environment(), **measure(given.batches)}, as_json=given.json)
+
+
+if __name__ == "__main__":
+    main()
