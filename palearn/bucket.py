@@ -40,7 +40,7 @@ class Plan:
     @cached_property
     def specs(self) -> list[dict[str, Any]]:
         """What the learners in a state must be."""
-        return [learner.spec | {"tie": learner.tie} for learner in self.learners]
+        return [learner.identity for learner in self.learners]
 
 
 @dataclass
@@ -249,7 +249,7 @@ class Bucket:
 
 def _load(plan: Plan, blob: bytes) -> Models:
     models = codec.decode(blob)
-    stored = [learner.spec | {"tie": learner.tie} for learner in models.learners]
+    stored = [learner.identity for learner in models.learners]
     if models.settings != plan.settings or stored != plan.specs:
         raise StateFormatError(
             "the state was written with other learners or settings than the configuration has; "

@@ -183,7 +183,7 @@ class Config(_Part, frozen=True):
     def fingerprint(self) -> dict[str, Any]:
         """What a checkpoint's state depends on; a checkpoint is refused to a configuration that differs here."""
         return {
-            "learners": [learner.spec | {"tie": learner.tie} for learner in self.make_learners()],
+            "learners": [learner.identity for learner in self.make_learners()],
             "records": msgspec.to_builtins(self.records),
             "state": msgspec.to_builtins(self.state),
             "metrics": msgspec.to_builtins(self.metrics),

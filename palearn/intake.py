@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from palearn.errors import RecordError
+from palearn.labels import text_label
 from palearn.records import Record, decode_values
 from palearn.records import check as check_record
 from palearn.types import Int32Array, IntArray
@@ -70,7 +71,7 @@ def check(chunk: Chunk, most: int, *, signed: bool) -> tuple[Accepted, list[Faul
         elif isinstance(key, RecordError):
             faults.append(Fault(row, key))
         elif signed and isinstance(record.label, str):
-            faults.append(Fault(row, _text_label(record.label)))
+            faults.append(Fault(row, text_label(record.label)))
         else:
             accepted.row.append(row)
             accepted.key.append(key)
@@ -106,8 +107,3 @@ def _key_text(raw: bytes | None) -> str | RecordError:
         return bytes(raw).decode()
     except UnicodeDecodeError:
         return RecordError("not_utf8", "the record's key is not UTF-8 text")
-
-
-def _text_label(label: str) -> RecordError:
-    detail = f"label {label[:60]!r} is text; name the positive class's label in records.positive"
-    return RecordError("bad_label", detail)

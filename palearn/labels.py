@@ -45,15 +45,19 @@ def classify(
     return y, before, faults
 
 
+def text_label(label: str) -> RecordError:
+    """Return what is wrong with a label that is text where no positive class is named."""
+    detail = "binary labels that are text need records.positive (positive=LABEL): the label of the positive class"
+    return RecordError("bad_label", f"{detail}; got {label!r:.80}")
+
+
 def _signed(
     key: IntArray, labels: Sequence[Label], known: list[Known], before: IntArray
 ) -> tuple[IntArray, dict[int, RecordError]]:
     """Numbers and booleans: > 0 and true are positive."""
     faults: dict[int, RecordError] = {}
     if str in set(map(type, labels)):
-        detail = "binary labels that are text need records.positive (positive=LABEL): the label of the positive class"
-        rows = [i for i, label in enumerate(labels) if isinstance(label, str)]
-        faults = {i: RecordError("bad_label", f"{detail}; got {labels[i]!r:.80}") for i in rows}
+        faults = {i: text_label(label) for i, label in enumerate(labels) if isinstance(label, str)}
         labels = [None if isinstance(label, str) else label for label in labels]
     if None in labels:
         y = np.fromiter((-1 if v is None else float(v) > 0 for v in labels), np.int64, len(labels))

@@ -238,8 +238,13 @@ class Learner:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What identifies the learner in stored bytes and in the configuration's fingerprint."""
+        """What is needed to make the learner again, apart from task and tie."""
         return {"name": self.name, "algorithm": self.algorithm, "view": self.view, "params": self.params}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a stored state must agree on: :attr:`spec` and the tie rule."""
+        return self.spec | {"tie": self.tie}
 
     def run(self, views: list[Rows], layout: Layout, arrays: Arrays, out: Outcome) -> None:
         """Score and learn a run of rows in place; ``views`` has one selection of features, or one a view."""
