@@ -26,8 +26,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from benchmarks.common import environment, fill_topic, own_broker, show
 from palearn.bucket import Summary
 from palearn.config import Config, parse
-from palearn.learners import Learner, Rows
-from palearn.models import empty_outcome, layout_of
+from palearn.learners import Learner, Rows, empty_outcome, layout_of
 from palearn.records import decode_value
 from palearn.spark import source
 from palearn.spark.session import session

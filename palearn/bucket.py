@@ -195,7 +195,9 @@ class Bucket:
         key, rows, seen = key[by_key], np.array(run, np.int64)[by_key], models.clock + by_key
         models.clock += len(run)
         labels = [accepted.record[i].label for i in rows.tolist()]
-        y, known, contradictions = classify(key, labels, models.labels, settings.task, settings.positive)
+        y, known, contradictions = classify(
+            key, labels, models.labels, settings.task, settings.positive, models.max_labels
+        )
         if contradictions:
             for i, fault in contradictions.items():
                 self._reject(chunk, accepted.row[rows[i]], fault)

@@ -39,8 +39,8 @@ from numba import njit
 from palearn import metrics
 from palearn.errors import StateFormatError
 from palearn.examples import Vocabulary
-from palearn.learners import Learner
-from palearn.models import LearnerState, Models, Settings, layout_of
+from palearn.learners import Learner, layout_of
+from palearn.models import LearnerState, Models, Settings
 from palearn.types import FloatArray, Int32Array, IntArray
 
 MAGIC = b"PALN"
@@ -71,8 +71,7 @@ def encode(models: Models) -> bytes:
             "ring": _lists(models.ring_ptr, state.ring),
         }
         for spec in learner.arrays:
-            ptr = models.layout.packed if spec.shape == "packed" else models.layout.start
-            parts[spec.name] = _lists(ptr, state.arrays[spec.name])
+            parts[spec.name] = _lists(spec.runs(models.layout), state.arrays[spec.name])
         names += [f"{i}.{name}" for name in parts]
         columns += parts.values()
     meta = {"settings": models.settings, "learners": [x.spec for x in models.learners], "ties": _ties(models)}
@@ -156,8 +155,7 @@ def _read_learner(batch: pa.RecordBatch, i: int, learner: Learner, models: Model
     arrays: dict[str, FloatArray] = {}
     for spec in learner.arrays:
         arrays[spec.name] = np.array(batch.column(f"{i}.{spec.name}").values, np.float64)
-        ptr = models.layout.packed if spec.shape == "packed" else models.layout.start
-        if arrays[spec.name].size != ptr[-1]:
+        if arrays[spec.name].size != spec.runs(models.layout)[-1]:
             raise StateFormatError(f"array {spec.name!r} of learner {learner.name!r} has the wrong size")
     return LearnerState(
         arrays,

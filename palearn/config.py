@@ -302,8 +302,10 @@ def _check(config: Config, faults: list[str]) -> None:
     for i, learner in enumerate(config.make_learners()):
         if learner.view is not None and learner.view not in (records.views or ()):
             faults.append(f"learners.{i}.view: {learner.view!r} is none of records.views {records.views or []}")
-        if learner.row.views and len(records.views or ()) != 2:
-            faults.append(f"learners.{i}: {learner.algorithm} needs two views; set records.views: [A, B]")
+        if learner.row.views and len(records.views or ()) < 2:
+            faults.append(f"learners.{i}: {learner.algorithm} needs two views or more; set records.views: [A, B]")
+        if learner.params.get("as_printed") and learner.row.views and len(records.views or ()) > 2:
+            faults.append(f"learners.{i}: as_printed is the paper's algorithm for two views; set records.views: [A, B]")
 
 
 def _learner(item: Mapping[str, Any], task: str) -> Learner:

@@ -114,7 +114,7 @@ def _report(bucket: Bucket, learner: Learner, seconds: float, *, per_key: bool) 
         "mistakes": int(mistakes.sum()),
         "error": float(mistakes.sum() / n.sum()) if n.sum() else None,
         "updates": int(updates.sum()),
-        "weight_l2": float(np.linalg.norm(models.states[0].arrays["w"])),
+        "weight_l2": float(np.linalg.norm(learner.weights(models.layout, models.states[0].arrays))),
         "rejected": summary.fates["rejected"],
         "reasons": summary.reasons,
         "seconds": seconds,

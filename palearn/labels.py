@@ -24,9 +24,16 @@ def start(task: str, positive: LabelValue | None) -> Known:
 
 
 def classify(
-    key: IntArray, labels: Sequence[Label], known: list[Known], task: str, positive: LabelValue | None
+    key: IntArray,
+    labels: Sequence[Label],
+    known: list[Known],
+    task: str,
+    positive: LabelValue | None,
+    most: int = MAX_LABELS,
 ) -> tuple[IntArray, IntArray, dict[int, RecordError]]:
     """Number the labels of rows in the order they are learned; extends the keys' ``known`` labels in place.
+
+    A key may have ``most`` classes.
 
     Returns
     -------
@@ -36,7 +43,7 @@ def classify(
     faults : rows whose label contradicts the task
     """
     if task == "multiclass":
-        return _multiclass(key, labels, known)
+        return _multiclass(key, labels, known, most)
     before = np.full(key.size, 3, np.int64)
     if positive is not None:
         y, faults = _named(key, labels, known, label_text(positive), before)
@@ -103,7 +110,7 @@ def _named_sides(known: Known) -> int:
 
 
 def _multiclass(
-    key: IntArray, labels: Sequence[Label], known: list[Known]
+    key: IntArray, labels: Sequence[Label], known: list[Known], most: int
 ) -> tuple[IntArray, IntArray, dict[int, RecordError]]:
     """Classes in the order of their first appearance in the key."""
     faults: dict[int, RecordError] = {}
@@ -119,10 +126,8 @@ def _multiclass(
             continue
         text = label_text(label)
         if text not in classes:
-            if len(classes) >= MAX_LABELS:
-                detail = (
-                    f"label {text!r:.80} would be class {MAX_LABELS + 1} of this key, at most {MAX_LABELS} are allowed"
-                )
+            if len(classes) >= most:
+                detail = f"label {text!r:.80} would be class {most + 1} of this key, at most {most} are allowed"
                 faults[i] = RecordError("too_many_labels", detail)
                 continue
             classes[text] = len(classes)

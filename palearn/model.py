@@ -14,6 +14,7 @@ from palearn.learners import LEARNERS, Learner, Outcome
 from palearn.metrics import N_LEARNED, N_SEEN, UPDATES
 from palearn.models import Examples, Models, Settings
 from palearn.records import BIAS, LabelValue, Record, check_label, check_weight, numbers
+from palearn.types import FloatArray
 
 _KEY = ""
 
@@ -84,7 +85,7 @@ class Model:
         out = self._outcome(x)
         if self._settings.task == "multiclass" and out is None:
             return None
-        predicted = int(self._learner.step.tie) if out is None else int(out.predicted[0])
+        predicted = int(self._learner.ties_positive) if out is None else int(out.predicted[0])
         label: LabelValue | None = self.labels[predicted]
         return label
 
@@ -114,30 +115,30 @@ class Model:
         return int(self._models.states[0].counts[0, UPDATES]) if self._models.keys else 0
 
     def weights(self) -> dict[Any, Any]:
-        """Return {feature: weight}; multiclass {label: {...}}; a learner of two views {view: {...}}."""
-        return self._by_name("w")
+        """Return {feature: weight}; multiclass {label: {...}}; a learner of views {view: {...}}.
+
+        Multiclass with views: {label: {view: {...}}}.
+        """
+        models = self._models
+        return self._by_name(self._learner.weights(models.layout, models.states[0].arrays))
 
     def variances(self) -> dict[Any, Any]:
         """Return the diagonal of the covariance like :meth:`weights`; {} for a first-order learner."""
-        return self._by_name("sigma") if self._learner.row.second_order else {}
+        models = self._models
+        variances = self._learner.variances(models.layout, models.states[0].arrays, np.arange(len(models.keys)))
+        return {} if variances is None else self._by_name(variances)
 
-    def _by_name(self, array: str) -> dict[Any, Any]:
+    def _by_name(self, values: FloatArray) -> dict[Any, Any]:
         models = self._models
         if not models.keys:
             return {}
         names = [models.vocabulary.names[j] for j in models.feature.tolist()]
-        table = block_values(models, 0, 0, array)
+        table = values.reshape(len(names), -1)
         chosen = learner_features(self._learner, models, names)
-        if self._settings.task == "multiclass":
-            return {label: {names[j]: float(table[j, c]) for j in chosen} for c, label in enumerate(models.labels[0])}
-        flat = {names[j]: float(table[j, 0]) for j in chosen}
-        if not self._learner.row.views:
-            return flat
-        views: dict[Any, Any] = {view: {} for view in models.settings.views}
-        for name, value in flat.items():
-            view, _, rest = name.partition(":")
-            views[view][rest] = value
-        return views
+        blocks = [{names[j]: float(table[j, c]) for j in chosen} for c in range(table.shape[1])]
+        if self._learner.row.views:
+            blocks = [_by_view(models.settings.views, block) for block in blocks]
+        return dict(zip(models.labels[0], blocks, strict=True)) if self._settings.task == "multiclass" else blocks[0]
 
     def to_bytes(self) -> bytes:
         """Return the same versioned bytes that the stream keeps in state."""
@@ -157,8 +158,8 @@ class Model:
         if self._models.keys or not nested:
             detail = "views must map each view's name to its features, from the first example on"
             raise RecordError("bad_view", detail)
-        if self._learner.row.views and len(x) != 2:
-            raise RecordError("bad_view", f"{self._learner.algorithm} needs two views, got {len(x)}")
+        if self._learner.row.views and len(x) < 2:
+            raise RecordError("bad_view", f"{self._learner.algorithm} needs two views or more, got {len(x)}")
         return replace(self._settings, views=check_views([str(view) for view in x]))
 
     def _outcome(self, x: Mapping[str, Any]) -> Outcome | None:
@@ -190,7 +191,9 @@ def _examples(models: Models, record: Record, labels: list[Known]) -> Examples:
     """Return one checked example; ``labels`` are extended by a new label."""
     key, settings = np.zeros(1, np.int64), models.settings
     flat, faults = flatten([record], models.vocabulary, 2**31 - 1)
-    y, known, contradictions = classify(key, [record.label], labels, settings.task, settings.positive)
+    y, known, contradictions = classify(
+        key, [record.label], labels, settings.task, settings.positive, models.max_labels
+    )
     for fault in (faults | contradictions).values():
         raise fault
     return Examples(flat, key, y, known, np.array([1.0 if record.weight is None else record.weight]))
@@ -214,18 +217,12 @@ def check_views(names: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def block_values(models: Models, key: int, learner: int, array: str) -> Any:
-    """Return features x blocks of a weights array, or the diagonals of a packed one."""
-    features, blocks = int(models.layout.features[key]), int(models.layout.blocks[key])
-    values = models.states[learner].arrays[array]
-    spec = next(spec for spec in models.learners[learner].arrays if spec.name == array)
-    if spec.shape == "weights":
-        at = int(models.layout.start[key])
-        return values[at : at + features * blocks].reshape(features, blocks)
-    at = int(models.layout.packed[key])
-    triangle = features * (features + 1) // 2
-    diagonal = np.arange(1, features + 1).cumsum() - 1
-    return values[at : at + blocks * triangle].reshape(blocks, triangle)[:, diagonal].T
+def _by_view(views: tuple[str, ...], values: dict[str, float]) -> dict[str, Any]:
+    out: dict[str, Any] = {view: {} for view in views}
+    for name, value in values.items():
+        view, _, rest = name.partition(":")
+        out[view][rest] = value
+    return out
 
 
 def learner_features(learner: Learner, models: Models, names: list[str]) -> list[int]:

@@ -11,7 +11,7 @@ from palearn import labels as label_rules
 from palearn import metrics
 from palearn.errors import LearnerError
 from palearn.examples import Flat, Vocabulary, assign, learnable, select
-from palearn.learners import ArraySpec, Layout, Learner, Outcome, Rows
+from palearn.learners import Learner, Outcome, Rows, empty_outcome, grown, layout_of, pointers, without_features
 from palearn.records import LabelValue
 from palearn.types import BoolArray, ByteArray, FloatArray, Int32Array, IntArray
 
@@ -86,6 +86,8 @@ class Models:
         limits = [most for learner in learners if (most := learner.max_features) is not None]
         if settings.max_features is not None:
             limits.append(settings.max_features)
+        #: Most classes of a key.
+        self.max_labels = min([most for x in learners if (most := x.max_classes)], default=label_rules.MAX_LABELS)
         #: Most features of a key, and so of a record; the biases come on top.
         self.max_features = min(limits, default=2**31 - 1 - self.vocabulary.biases)
         self.limit = self.max_features + self.vocabulary.biases
@@ -128,19 +130,18 @@ class Models:
         new = layout_of(features, old.blocks[keep])
         for learner, state in zip(self.learners, self.states, strict=True):
             for spec in learner.arrays:
-                old_ptr, new_ptr = _runs(spec, old), _runs(spec, new)
-                state.arrays[spec.name] = _take(state.arrays[spec.name], old_ptr, keep, new_ptr)
+                state.arrays[spec.name] = _take(state.arrays[spec.name], spec.runs(old), keep, spec.runs(new))
             state.counts, state.sums = state.counts[keep], state.sums[keep]
         class_ptr, ring_ptr = (
-            _pointers(np.diff(self.class_ptr)[keep]),
-            _pointers(np.diff(self.ring_ptr)[keep]),
+            pointers(np.diff(self.class_ptr)[keep]),
+            pointers(np.diff(self.ring_ptr)[keep]),
         )
         for state in self.states:
             state.hits = _take(state.hits, self.class_ptr, keep, class_ptr)
             state.predictions = _take(state.predictions, self.class_ptr, keep, class_ptr)
             state.ring = _take(state.ring, self.ring_ptr, keep, ring_ptr)
         self.label_counts = _take(self.label_counts, self.class_ptr, keep, class_ptr)
-        feature_ptr = _pointers(features)
+        feature_ptr = pointers(features)
         self.feature = _take(self.feature, self.feature_ptr, keep, feature_ptr)
         self.feature_ptr, self.class_ptr, self.ring_ptr, self.layout = feature_ptr, class_ptr, ring_ptr, new
         self.counts = self.counts[keep]
@@ -238,8 +239,8 @@ class Models:
         """Make room for new keys, features and classes, and for the window bits of a run of rows."""
         keys, before = len(self.keys), len(self.counts)
         if new.size:
-            feature_ptr = _pointers(np.diff(self.feature_ptr) + added)
-            self.feature = _append(self.feature, self.feature_ptr, new, _pointers(added), feature_ptr)
+            feature_ptr = pointers(np.diff(self.feature_ptr) + added)
+            self.feature = _append(self.feature, self.feature_ptr, new, pointers(added), feature_ptr)
             self.feature_ptr = feature_ptr
         multiclass = self.settings.task == "multiclass"
         classes = np.full(keys, 0 if multiclass else 2, np.int64)
@@ -255,7 +256,7 @@ class Models:
         self._grow_arrays(classes, keys > before)
         labelled = np.bincount(key[y >= 0], minlength=keys)
         seen = np.minimum(self.counts[:, metrics.N] + labelled, self.settings.window)
-        ring_ptr = _pointers((seen + 7) // 8)
+        ring_ptr = pointers((seen + 7) // 8)
         if keys > before or ring_ptr[-1] != self.ring_ptr[-1]:
             old = _extended(self.ring_ptr, keys)
             for state in self.states:
@@ -266,7 +267,7 @@ class Models:
         features = np.diff(self.feature_ptr)
         blocks = classes if self.settings.task == "multiclass" else np.ones(features.size, np.int64)
         old, new = self.layout, layout_of(features, blocks)
-        class_ptr = _pointers(classes)
+        class_ptr = pointers(classes)
         if new_keys or class_ptr[-1] != self.class_ptr[-1]:
             ptr = _extended(self.class_ptr, classes.size)
             self.label_counts = _spread(self.label_counts, ptr, class_ptr)
@@ -276,11 +277,9 @@ class Models:
             self.class_ptr = class_ptr
         elif old.start[-1] == new.start[-1]:
             return
-        old = layout_of(_more_rows(old.features, features.size), _more_rows(old.blocks, features.size))
         for learner, state in zip(self.learners, self.states, strict=True):
             for spec in learner.arrays:
-                move = _move_packed if spec.shape == "packed" else _move_weights
-                state.arrays[spec.name] = move(state.arrays[spec.name], old, new, spec.fill)
+                state.arrays[spec.name] = grown(spec, state.arrays[spec.name], old, new)
         self.layout = new
 
     def _forget_features(self, k: int, flat: Flat, row: int) -> None:
@@ -296,7 +295,7 @@ class Models:
         use = np.zeros(size)
         for learner, state in zip(self.learners, self.states, strict=True):
             at = int(self.layout.start[k])
-            weights = state.arrays[learner.arrays[0].name][at : at + size * blocks]
+            weights = learner.weights(self.layout, state.arrays)[at : at + size * blocks]
             use = np.maximum(use, np.abs(weights).reshape(size, blocks).sum(axis=1))
         wanted = flat.feature[flat.bounds[row * flat.views] : flat.bounds[(row + 1) * flat.views]]
         kept = np.isin(features, wanted)
@@ -314,49 +313,20 @@ class Models:
         features = np.diff(self.feature_ptr)
         features[k] = stay.size
         self.feature = np.concatenate([self.feature[:low], self.feature[low:high][stay], self.feature[high:]])
-        self.feature_ptr = _pointers(features)
+        self.feature_ptr = pointers(features)
+        blocks = int(old.blocks[k])
         for learner, state in zip(self.learners, self.states, strict=True):
             for spec in learner.arrays:
-                ptr = _runs(spec, old)
-                array = state.arrays[spec.name]
-                run = array[ptr[k] : ptr[k + 1]]
-                blocks = int(old.blocks[k])
-                if spec.shape == "packed":
-                    rows, columns = np.tril_indices(stay.size)
-                    at = stay[rows] * (stay[rows] + 1) // 2 + stay[columns]
-                    part = run.reshape(blocks, -1)[:, at].ravel()
-                else:
-                    part = run.reshape(high - low, blocks)[stay].ravel()
+                ptr, array = spec.runs(old), state.arrays[spec.name]
+                part = without_features(spec, array[ptr[k] : ptr[k + 1]], high - low, blocks, stay)
                 state.arrays[spec.name] = np.concatenate([array[: ptr[k]], part, array[ptr[k + 1] :]])
         self.layout = layout_of(features, old.blocks)
 
 
 def _part(out: Outcome, first: int, stop: int) -> Outcome:
     """Return the rows from ``first`` to ``stop`` as views."""
-    score, predicted, hinge, updated, difference, scores = out
     part = slice(first, stop)
-    return Outcome(score[part], predicted[part], hinge[part], updated[part], difference[part], scores[part])
-
-
-def empty_outcome(n: int, classes: int = 0) -> Outcome:
-    """Return an outcome of n rows to be filled; ``classes`` > 0 asks for every class's score."""
-    scores = np.zeros((n if classes else 0, classes))
-    return Outcome(np.zeros(n), np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.bool_), np.full(n, -1.0), scores)
-
-
-def layout_of(features: IntArray, blocks: IntArray) -> Layout:
-    """Return where each key's numbers are, given its features and blocks; the starts have one more entry."""
-    return Layout(features, blocks, _pointers(features * blocks), _pointers(blocks * (features * (features + 1) // 2)))
-
-
-def _runs(spec: ArraySpec, layout: Layout) -> IntArray:
-    return layout.packed if spec.shape == "packed" else layout.start
-
-
-def _pointers(sizes: IntArray) -> IntArray:
-    out = np.zeros(sizes.size + 1, np.int64)
-    np.cumsum(sizes, out=out[1:])
-    return out
+    return Outcome._make(array[part] for array in out)
 
 
 def _more_rows(array: IntArray | FloatArray, rows: int) -> Any:
@@ -403,33 +373,4 @@ def _append(old, old_ptr, new, added_ptr, new_ptr):  # type: ignore[no-untyped-d
         for j in range(added_ptr[k], added_ptr[k + 1]):
             out[at] = new[j]
             at += 1
-    return out
-
-
-@njit(cache=True)
-def _move_weights(array, old, new, fill):  # type: ignore[no-untyped-def]
-    out = np.full(new.start[-1], fill)
-    for k in range(new.features.size):
-        before, after = old.blocks[k], new.blocks[k]
-        for f in range(old.features[k]):
-            for b in range(before):
-                out[new.start[k] + f * after + b] = array[old.start[k] + f * before + b]
-    return out
-
-
-@njit(cache=True)
-def _move_packed(array, old, new, fill):  # type: ignore[no-untyped-def]
-    out = np.zeros(new.packed[-1])
-    for k in range(new.features.size):
-        before = old.features[k] * (old.features[k] + 1) // 2
-        after = new.features[k] * (new.features[k] + 1) // 2
-        for b in range(new.blocks[k]):
-            to = new.packed[k] + b * after
-            grown = b < old.blocks[k]
-            if grown:
-                source = old.packed[k] + b * before
-                for j in range(before):
-                    out[to + j] = array[source + j]
-            for f in range(old.features[k] if grown else 0, new.features[k]):
-                out[to + f * (f + 1) // 2 + f] = fill
     return out

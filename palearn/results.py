@@ -31,7 +31,7 @@ from palearn.metrics import (
 from palearn.model import default_labels, learner_features
 from palearn.models import Models
 from palearn.records import label_text
-from palearn.types import IntArray
+from palearn.types import BoolArray, FloatArray, IntArray
 
 _NAMES = pa.list_(pa.dictionary(pa.int32(), pa.string()))
 
@@ -155,20 +155,7 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
         allowed = np.zeros(len(names), np.bool_)
         allowed[learner_features(learner, models, models.vocabulary.names)] = True
         ptr, feature = _allowed_features(models.feature_ptr, models.feature, allowed, keys)
-        values = {}
-        for spec in learner.arrays:
-            packed = spec.shape == "packed"
-            start = models.layout.packed if packed else models.layout.start
-            values[spec.name] = _by_label(
-                state.arrays[spec.name],
-                start,
-                packed,
-                models.layout,
-                keys,
-                models.feature_ptr,
-                models.feature,
-                allowed,
-            )
+        variances = learner.variances(models.layout, state.arrays, keys)
         described = {**learner.params, "task": learner.task, "tie": learner.tie, "bias": models.settings.bias}
         columns = {
             **shared,
@@ -177,8 +164,10 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
             "params": _constant(msgspec.json.encode(described).decode(), keys.size),
             "n_updates": pa.array(state.counts[keys, UPDATES]),
             "features": _list(ptr, pa.DictionaryArray.from_arrays(pa.array(feature), names)),
-            "weights": _list(*values["w"]),
-            "variances": _list(*values["sigma"]) if "sigma" in values else pa.nulls(keys.size, pa.list_(pa.float64())),
+            "weights": _by_label(models, keys, allowed, learner.weights(models.layout, state.arrays)),
+            "variances": pa.nulls(keys.size, pa.list_(pa.float64()))
+            if variances is None
+            else _by_label(models, keys, allowed, variances),
         }
         schema = MODELS.set(MODELS.get_field_index("features"), pa.field("features", _NAMES))
         out.append(pa.record_batch([columns[name] for name in MODELS.names], schema=schema))
@@ -330,6 +319,10 @@ def _list(ptr: Any, values: Any) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ptr), items)
 
 
+def _by_label(models: Models, keys: IntArray, allowed: BoolArray, array: FloatArray) -> pa.Array:
+    return _list(*_label_major(array, models.layout, keys, models.feature_ptr, models.feature, allowed))
+
+
 @njit(cache=True)
 def _ranges(ptr, keys):  # type: ignore[no-untyped-def]
     """Return new pointers and the positions of the runs of ``keys``."""
@@ -358,8 +351,8 @@ def _allowed_features(feature_ptr, feature, allowed, keys):  # type: ignore[no-u
 
 
 @njit(cache=True)
-def _by_label(array, start, packed, layout, keys, feature_ptr, feature, allowed):  # type: ignore[no-untyped-def]
-    """Return keys' values block after block (label-major); of a packed array its diagonal."""
+def _label_major(array, layout, keys, feature_ptr, feature, allowed):  # type: ignore[no-untyped-def]
+    """Return keys' values of a weights array block after block (label-major)."""
     ptr = np.zeros(keys.size + 1, np.int32)
     most = 0
     for k in keys:
@@ -372,11 +365,7 @@ def _by_label(array, start, packed, layout, keys, feature_ptr, feature, allowed)
         for b in range(blocks):
             for f in range(features):
                 if allowed[feature[feature_ptr[k] + f]]:
-                    if packed:
-                        j = start[k] + b * (features * (features + 1) // 2) + f * (f + 1) // 2 + f
-                    else:
-                        j = start[k] + f * blocks + b
-                    out[at] = array[j]
+                    out[at] = array[layout.start[k] + f * blocks + b]
                     at += 1
         ptr[i + 1] = at
     return ptr, out[:at]

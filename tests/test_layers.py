@@ -16,6 +16,7 @@ LAYERS = (
     "types",
     "errors",
     "learners",
+    "matrix",
     "metrics",
     "records",
     "labels",
@@ -171,7 +172,7 @@ def test_what_is_forbidden_is_found(source):
         ("import palearn", ["__init__"]),
         ("import palearn.records", ["records"]),
         ("from palearn import records, make", ["records", "__init__"]),
-        ("from palearn.learners.steps import step", ["learners"]),
+        ("from palearn.learners.rules import step_size", ["learners"]),
         ("def f():\n    import pyspark.sql", [None]),
     ],
 )

@@ -1,8 +1,9 @@
 """The learners: pure numerics over arrays, without names, bytes, clocks or randomness."""
 
+from palearn.learners.arrays import ArraySpec, Layout, Outcome, Rows, empty_outcome, layout_of, pointers
+from palearn.learners.growth import grown, without_features
 from palearn.learners.parameters import Parameter
-from palearn.learners.steps import Layout, Outcome, Rows
-from palearn.learners.table import LEARNERS, TASKS, TIES, Algorithm, ArraySpec, Learner
+from palearn.learners.table import LEARNERS, TASKS, TIES, Algorithm, Learner
 
 __all__ = [
     "LEARNERS",
@@ -15,4 +16,9 @@ __all__ = [
     "Outcome",
     "Parameter",
     "Rows",
+    "empty_outcome",
+    "grown",
+    "layout_of",
+    "pointers",
+    "without_features",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from palearn.errors import LearnerError
 
-Value = float | int | bool | str
+Value = float | int | bool | str | None
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,18 @@ class Parameter:
         One sentence for documentation and help.
     above, at_least
         Exclusive and inclusive lower bound of a number, or None.
+    below
+        Exclusive upper bound of a number, or None.
     words
         The words allowed (in place of, or beside, a number).
     integer
         Whether a number must be integral.
+    truth
+        Whether it is True or False.
+    optional
+        Whether it may be None: not set.
+    replaces
+        Another parameter that is not used, and becomes None, where this one is set.
     """
 
     name: str
@@ -35,8 +43,12 @@ class Parameter:
     meaning: str
     above: float | None = None
     at_least: float | None = None
+    below: float | None = None
     words: tuple[str, ...] = ()
     integer: bool = False
+    truth: bool = False
+    optional: bool = False
+    replaces: str | None = None
 
     @property
     def is_number(self) -> bool:
@@ -49,18 +61,26 @@ class Parameter:
         parts = []
         if self.is_number:
             kind = "an integer" if self.integer else "a finite number"
-            parts.append(f"{kind} > {self.above:g}" if self.above is not None else f"{kind} >= {self.at_least:g}")
+            low = f"{kind} > {self.above:g}" if self.above is not None else f"{kind} >= {self.at_least:g}"
+            parts.append(low if self.below is None else f"{low} and < {self.below:g}")
         parts += [repr(word) for word in self.words]
+        parts += ["True or False"] * self.truth + ["None"] * self.optional
         return " or ".join(parts)
 
     def check(self, value: object, owner: str) -> Value:
         """Return ``value`` as it is used, or raise a LearnerError that names owner, value and domain."""
         if isinstance(value, str) and value in self.words:
             return value
+        if (self.truth and isinstance(value, bool)) or (self.optional and value is None):
+            return value
         if self.is_number and isinstance(value, int | float) and not isinstance(value, bool):
             integral = not self.integer or float(value).is_integer()
-            low = (self.above is None or value > self.above) and (self.at_least is None or value >= self.at_least)
-            if math.isfinite(value) and integral and low:
+            inside = (
+                (self.above is None or value > self.above)
+                and (self.at_least is None or value >= self.at_least)
+                and (self.below is None or value < self.below)
+            )
+            if math.isfinite(value) and integral and inside:
                 return int(value) if self.integer else float(value)
         raise LearnerError(f"{owner}: {self.name} must be {self.domain}, got {value!r}")
 
@@ -71,4 +91,14 @@ def resolve(owner: str, parameters: tuple[Parameter, ...], given: Mapping[str, A
     for name in given:
         if name not in known:
             raise LearnerError(f"{owner}: unknown option {name!r}; it takes {', '.join(known) or 'none'}")
-    return {name: p.check(given[name], owner) if name in given else p.default for name, p in known.items()}
+    values = {name: p.check(given[name], owner) if name in given else p.default for name, p in known.items()}
+    for p in parameters:
+        if p.replaces is None:
+            continue
+        if values[p.name] is None and values[p.replaces] is None:
+            raise LearnerError(f"{owner}: {p.name} or {p.replaces} must be given, got None for both")
+        if values[p.name] is not None:
+            if given.get(p.replaces) is not None:
+                raise LearnerError(f"{owner}: give {p.name} or {p.replaces}, not both")
+            values[p.replaces] = None
+    return values

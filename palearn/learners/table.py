@@ -1,53 +1,86 @@
-"""The one table of learners: each row names its step, arrays, hyper-parameters and source.
+"""The one table of learners: each row names its form and rule, hyper-parameters and source.
 
-A new learner is a row here, a step function (where no step of the table fits) and an oracle test.
+A new learner is a row here, a step function (where no rule fits) and an oracle test.
 
 Papers
 ------
+RB58
+    Rosenblatt: The perceptron, Psychological Review 65, 1958.
+CCG05
+    Cesa-Bianchi, Conconi, Gentile: A second-order perceptron algorithm, SIAM Journal on Computing 34, 2005.
 CDKSS06
     Crammer, Dekel, Keshet, Shalev-Shwartz, Singer: Online passive-aggressive algorithms, JMLR 7, 2006.
+CW
+    Dredze, Crammer, Pereira: Confidence-weighted linear classification, ICML 2008.
+    Crammer, Dredze, Pereira: Exact convex confidence-weighted learning, NIPS 2008.
 SPA
     Matsushima, Shimizu, Yoshida, Ninomiya, Nakagawa: Exact passive-aggressive algorithm for multiclass
     classification using support class, SDM 2010.
+NHERD
+    Crammer, Lee: Learning via Gaussian herding, NIPS 2010.
 PAM
     Nguyen, Chang, Hui: Distribution-aware online classifiers, IJCAI 2011.
+ADAGRAD
+    Duchi, Hazan, Singer: Adaptive subgradient methods for online learning and stochastic optimization, JMLR 12, 2011.
 AROW
     Crammer, Kulesza, Dredze: Adaptive regularization of weight vectors, NIPS 2009 / Machine Learning 91, 2013.
+SCW
+    Wang, Zhao, Hoi: Exact soft confidence-weighted learning, ICML 2012.
 TWO-VIEW
     Nguyen, Chang, Hui: Two-view online learning, PAKDD 2012.
+PA-MEAN
+    Nguyen, Chang, Hui: Online passive-aggressive learning with class means.
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from palearn.errors import LearnerError
-from palearn.learners.parameters import Parameter, Value, resolve
-from palearn.learners.steps import (
-    DIAGONAL,
-    DIAGONAL_PRECISION,
-    FULL,
-    IDENTITY,
-    Layout,
-    Outcome,
-    Rows,
-    Step,
-    binary,
-    multiclass,
-)
-from palearn.learners.two_view import two_view
-from palearn.types import FloatArray
+import numpy as np
+from scipy.special import ndtri
 
-Params = Mapping[str, Any]
-Arrays = dict[str, FloatArray]
+from palearn.errors import LearnerError
+from palearn.learners import growth
+from palearn.learners.arrays import JOINT, ArraySpec, Layout, Outcome, Rows
+from palearn.learners.forms import (
+    SIGMA,
+    AdaGrad,
+    AgreeingViews,
+    Arrays,
+    ClassMeans,
+    Form,
+    Linear,
+    Params,
+    Rule,
+    SecondOrderPerceptron,
+)
+from palearn.learners.parameters import Parameter, resolve
+from palearn.learners.rules import (
+    CW,
+    EXACT,
+    NHERD,
+    PERCEPTRON,
+    PRINTED_PA,
+    PRINTED_SPA1,
+    PRINTED_SPA2,
+    SCW,
+    SCW2,
+)
+from palearn.types import FloatArray, IntArray
 
 TASKS = ("binary", "multiclass")
 TIES = ("negative", "positive")
 
 C = Parameter("C", 1.0, "Aggressiveness: how much one example may move the weights.", above=0)
 R = Parameter("r", 1.0, "Regularisation: large values make small, careful steps.", above=0)
-GAMMA = Parameter("gamma", 0.5, "Price of disagreement between the two views.", at_least=0)
+A = Parameter("a", 1.0, "The matrix A begins as a times the identity.", above=0)
+GAMMA = Parameter("gamma", 0.5, "Price of disagreement between views.", at_least=0)
+MEAN_GAMMA = Parameter("gamma", 0.5, "Pull towards the difference of the class means.", at_least=0)
+ETA = Parameter("eta", 0.9, "Confidence with which an example shall be right.", above=0.5, below=1, optional=True)
+PHI = Parameter(
+    "phi", None, "The confidence as a number of standard deviations.", above=0, optional=True, replaces="eta"
+)
+PRINTED = Parameter("as_printed", False, "Repeat the paper's misprinted formula.", truth=True)
 CONSTRAINTS = Parameter(
     "constraints",
     1,
@@ -56,25 +89,31 @@ CONSTRAINTS = Parameter(
     integer=True,
     words=("all",),
 )
-SECOND_ORDER = (
-    Parameter("covariance", "diagonal", "Form of the covariance.", words=("diagonal", "full")),
-    Parameter("projection", "covariance", "What a diagonal keeps.", words=("covariance", "precision")),
-    Parameter("initial_variance", 1.0, "Variance of a feature never seen.", above=0),
-    Parameter("max_full_features", 2048, "Most features of a full covariance.", at_least=1, integer=True),
+FORM = Parameter("covariance", "diagonal", "Form of the covariance.", words=("diagonal", "full"))
+PROJECTION = Parameter("projection", "covariance", "What a diagonal keeps.", words=("covariance", "precision"))
+MOST_FULL = Parameter("max_full_features", 2048, "Most features of a full covariance.", at_least=1, integer=True)
+VARIANCE = Parameter("initial_variance", 1.0, "Variance of a feature never seen.", above=0)
+SECOND_ORDER = (FORM, PROJECTION, VARIANCE, MOST_FULL)
+_AROW_FORM = Parameter(
+    "covariance",
+    "diagonal",
+    "Form of the covariance; joint (multiclass): one over the weights of all classes.",
+    words=("diagonal", "full", "joint"),
+)
+MOST_CLASSES = Parameter(
+    "max_classes",
+    16,
+    "Most classes of a joint covariance; it holds max_full_features / max_classes features.",
+    at_least=2,
+    integer=True,
 )
 LOSS = Parameter("loss", "squared_hinge", "Loss of the mean's step.", words=("squared_hinge", "hinge"))
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """An array a learner keeps a key: ``weights`` or ``packed`` (see :mod:`palearn.learners.steps`).
-
-    ``fill`` is the value of a weight, or of the diagonal of a packed matrix, never touched.
-    """
-
-    name: str
-    shape: str
-    fill: float
+QUEUE = Parameter(
+    "queue", 0, "Start from the mean of the weights before the last steps (PAmW).", at_least=0, integer=True
+)
+FREEZE = Parameter(
+    "freeze_mean_after", None, "Only so many labelled examples move the means.", at_least=0, integer=True, optional=True
+)
 
 
 @dataclass(frozen=True)
@@ -91,79 +130,206 @@ class Algorithm:
         Paper, section and equation.
     parameters
         Hyper-parameters with domains and defaults.
-    constants
-        From the parameters to ``(cap, q, r, weigh_r, constraints)`` of :class:`palearn.learners.steps.Step`.
+    form
+        What it keeps and which kernel learns it.
     tasks
         The tasks it can do.
     views
-        Whether it learns on two views.
+        Whether it learns on views.
     """
 
     name: str
     summary: str
     source: str
     parameters: tuple[Parameter, ...]
-    constants: Callable[[Params], tuple[float, float, float, bool, Value]]
+    form: Form
     tasks: tuple[str, ...] = TASKS
     views: bool = False
 
-    @property
-    def second_order(self) -> bool:
-        """Whether it keeps a covariance."""
-        return any(p.name == "covariance" for p in self.parameters)
+
+def _printed(params: Params, task: str, which: int) -> int:
+    return which if params["as_printed"] and task == "multiclass" else EXACT
 
 
-def _pa(p: Params) -> tuple[float, float, float, bool, Value]:
-    return math.inf, 0.0, 1.0, False, p.get("constraints", 1)
+def _pa(params: Params, task: str) -> Rule:
+    return Rule()
 
 
-def _pa1(p: Params) -> tuple[float, float, float, bool, Value]:
-    return p["C"], 0.0, 1.0, False, p.get("constraints", 1)
+def _pa1(params: Params, task: str) -> Rule:
+    return Rule(cap=params["C"])
 
 
-def _pa2(p: Params) -> tuple[float, float, float, bool, Value]:
-    return math.inf, 1.0 / (2.0 * p["C"]), 1.0, False, p.get("constraints", 1)
+def _pa2(params: Params, task: str) -> Rule:
+    return Rule(q=1.0 / (2.0 * params["C"]))
 
 
-def _all(family: Callable[[Params], tuple[float, float, float, bool, Value]]) -> Callable[[Params], Any]:
-    return lambda p: family({**p, "constraints": "all"})
+def _arow(params: Params, task: str) -> Rule:
+    r = params["r"]
+    if params["loss"] == "hinge":
+        return Rule(cap=1.0 / (2.0 * r), r=r, weigh_r=True)
+    return Rule(q=r, r=r, weigh_r=True)
 
 
-def _arow(p: Params) -> tuple[float, float, float, bool, Value]:
-    if p["loss"] == "hinge":
-        return 1.0 / (2.0 * p["r"]), 0.0, p["r"], True, p["constraints"]
-    return math.inf, p["r"], p["r"], True, p["constraints"]
+def _phi(params: Params) -> float:
+    return float(ndtri(params["eta"])) if params["phi"] is None else float(params["phi"])
+
+
+def _cw(params: Params, task: str) -> Rule:
+    return Rule(CW if params["form"] == "variance" else SCW, phi=_phi(params))
+
+
+def _linear(rule: int = 0, **constants: Any) -> Linear:
+    return Linear(lambda params, task: Rule(rule, **constants))
+
+
+def _with_misprint(family: Callable[[Params, str], Rule], which: int, *, every: bool = False) -> Linear:
+    def rule(params: Params, task: str) -> Rule:
+        made = family(params, task)
+        return Rule(cap=made.cap, q=made.q, printed=_printed(params, task, which), all_constraints=every)
+
+    return Linear(rule)
 
 
 _PAM = (*SECOND_ORDER, CONSTRAINTS)
+_CONFIDENCE = (PHI, ETA)
+_MEANS = (MEAN_GAMMA, QUEUE, FREEZE)
 
 LEARNERS: dict[str, Algorithm] = {
     row.name: row
     for row in (
-        Algorithm("pa", "Passive-aggressive, hard margin", "CDKSS06 eq. 4, section 8", (), _pa),
-        Algorithm("pa1", "Passive-aggressive, step capped at C", "CDKSS06 eq. 6 (PA-I)", (C,), _pa1),
-        Algorithm("pa2", "Passive-aggressive, squared slack", "CDKSS06 eq. 7 (PA-II)", (C,), _pa2),
-        Algorithm("spa", "Exact multiclass PA over all wrong classes", "SPA section 3.1", (), _all(_pa)),
-        Algorithm("spa1", "Exact multiclass PA-I", "SPA section 3.2, sign of theta corrected", (C,), _all(_pa1)),
-        Algorithm("spa2", "Exact multiclass PA-II", "SPA section 3.3, denominator corrected", (C,), _all(_pa2)),
-        Algorithm("pam", "PA in Mahalanobis distance, hard margin", "PAM section 3.2; multiclass ours", _PAM, _pa),
-        Algorithm("pam1", "PA-I in Mahalanobis distance", "PAM section 3.2; multiclass ours", (C, *_PAM), _pa1),
-        Algorithm("pam2", "PA-II in Mahalanobis distance", "PAM section 3.2; multiclass ours", (C, *_PAM), _pa2),
+        Algorithm("perceptron", "Perceptron: moves on a mistake", "RB58", (), _linear(PERCEPTRON)),
+        Algorithm(
+            "sop",
+            "Second-order perceptron",
+            "CCG05 figure 3.1",
+            (A, FORM, MOST_FULL),
+            SecondOrderPerceptron(),
+            tasks=("binary",),
+        ),
+        Algorithm("pa", "Passive-aggressive, hard margin", "CDKSS06 eq. 4, section 8", (), Linear(_pa)),
+        Algorithm(
+            "pa1",
+            "Passive-aggressive, step capped at C",
+            "CDKSS06 eq. 6 (PA-I); as_printed: SPA table 2",
+            (C, PRINTED),
+            _with_misprint(_pa1, PRINTED_PA),
+        ),
+        Algorithm(
+            "pa2",
+            "Passive-aggressive, squared slack",
+            "CDKSS06 eq. 7 (PA-II); as_printed: SPA table 2",
+            (C, PRINTED),
+            _with_misprint(_pa2, PRINTED_PA),
+        ),
+        Algorithm(
+            "cw",
+            "Confidence-weighted",
+            "PAM section 3.1, CW 2008 eq. 8-10 (variance); SCW-I with C = inf (stdev)",
+            (
+                *_CONFIDENCE,
+                Parameter("form", "variance", "Of the probability constraint.", words=("variance", "stdev")),
+                *SECOND_ORDER,
+            ),
+            Linear(_cw),
+        ),
+        Algorithm(
+            "pam", "PA in Mahalanobis distance, hard margin", "PAM section 3.2; multiclass ours", _PAM, Linear(_pa)
+        ),
+        Algorithm("pam1", "PA-I in Mahalanobis distance", "PAM section 3.2; multiclass ours", (C, *_PAM), Linear(_pa1)),
+        Algorithm(
+            "pam2", "PA-II in Mahalanobis distance", "PAM section 3.2; multiclass ours", (C, *_PAM), Linear(_pa2)
+        ),
         Algorithm(
             "arow",
             "Adaptive regularisation of weights",
             "AROW figure 1 (squared hinge), section 4 (hinge), eq. 25-30 (multiclass)",
-            (R, LOSS, *SECOND_ORDER, CONSTRAINTS),
-            _arow,
+            (R, LOSS, _AROW_FORM, *SECOND_ORDER[1:], MOST_CLASSES, CONSTRAINTS),
+            Linear(_arow),
+        ),
+        Algorithm(
+            "pa_mean",
+            "PA with class means, hard margin",
+            "PA-MEAN section III (PAm, PAmW), inner products corrected",
+            _MEANS,
+            ClassMeans(),
+            tasks=("binary",),
+        ),
+        Algorithm(
+            "pa_mean1",
+            "PA-I with class means",
+            "PA-MEAN section III (PAm-1), inner products corrected",
+            (C, *_MEANS),
+            ClassMeans(cap=lambda params: float(params["C"])),
+            tasks=("binary",),
+        ),
+        Algorithm(
+            "pa_mean2",
+            "PA-II with class means",
+            "PA-MEAN section III (PAm-2), inner products corrected",
+            (C, *_MEANS),
+            ClassMeans(q=lambda params: (1.0 + params["gamma"]) / (2.0 * params["C"])),
+            tasks=("binary",),
+        ),
+        Algorithm(
+            "spa",
+            "Exact multiclass PA over all wrong classes",
+            "SPA section 3.1",
+            (),
+            Linear(lambda params, task: Rule(all_constraints=True)),
+        ),
+        Algorithm(
+            "spa1",
+            "Exact multiclass PA-I",
+            "SPA section 3.3, sign of theta corrected",
+            (C, PRINTED),
+            _with_misprint(_pa1, PRINTED_SPA1, every=True),
+        ),
+        Algorithm(
+            "spa2",
+            "Exact multiclass PA-II",
+            "SPA section 3.3, denominator corrected",
+            (C, PRINTED),
+            _with_misprint(_pa2, PRINTED_SPA2, every=True),
         ),
         Algorithm(
             "two_view_pa",
-            "Two views that must agree, exact solution",
-            "TWO-VIEW section 3; algorithm 1 as printed is not its optimum",
-            (Parameter("C", 0.1, C.meaning, above=0), GAMMA),
-            _pa1,
-            tasks=("binary",),
+            "Views that must agree, exact solution",
+            "TWO-VIEW section 3, algorithm 1 corrected; more views and classes ours",
+            (Parameter("C", 0.1, C.meaning, above=0), GAMMA, PRINTED),
+            AgreeingViews(),
             views=True,
+        ),
+        Algorithm(
+            "adagrad_rda",
+            "AdaGrad, regularised dual averaging with L1",
+            "ADAGRAD eq. 24; AROW section 6",
+            (
+                Parameter("eta", 1.0, "Step size.", above=0),
+                Parameter("delta", 1.0, "Added to the root of the squares' sum.", at_least=0),
+                Parameter("l1", 0.0001, "Price of a weight's absolute value, an example.", at_least=0),
+            ),
+            AdaGrad(),
+        ),
+        Algorithm(
+            "scw1",
+            "Soft confidence-weighted, hinge",
+            "SCW proposition 1 (SCW-I); multiclass ours",
+            (C, *_CONFIDENCE, *SECOND_ORDER),
+            Linear(lambda params, task: Rule(SCW, cap=params["C"], phi=_phi(params))),
+        ),
+        Algorithm(
+            "scw2",
+            "Soft confidence-weighted, squared hinge",
+            "SCW proposition 2 (SCW-II); multiclass ours",
+            (C, *_CONFIDENCE, *SECOND_ORDER),
+            Linear(lambda params, task: Rule(SCW2, q=1.0 / (2.0 * params["C"]), phi=_phi(params))),
+        ),
+        Algorithm(
+            "nherd",
+            "Normal herd",
+            "NHERD eq. 15-16; multiclass ours",
+            (C, *SECOND_ORDER),
+            Linear(lambda params, task: Rule(NHERD, q=1.0 / params["C"])),
         ),
     )
 }
@@ -207,34 +373,39 @@ class Learner:
         if task not in self.row.tasks:
             raise LearnerError(f"{algorithm}: task must be {' or '.join(self.row.tasks)}, got {task!r}")
         if view is not None and self.row.views:
-            raise LearnerError(f"{algorithm} learns on two views at once; leave out view={view!r}")
+            raise LearnerError(f"{algorithm} learns on all views at once; leave out view={view!r}")
         self.name, self.algorithm, self.task, self.tie, self.view = name, algorithm, task, tie, view
-        self.params = resolve(algorithm, self.row.parameters, options or {})
-        self.step = self._step()
-        self.arrays = self._arrays()
+        self.params: dict[str, Any] = resolve(algorithm, self.row.parameters, options or {})
+        if self._joint and task != "multiclass":
+            raise LearnerError(f"{algorithm}: covariance='joint' is for task='multiclass', got {task!r}")
+        self.arrays: tuple[ArraySpec, ...] = self.row.form.arrays(self.params)
 
-    def _step(self) -> Step:
-        cap, q, r, weigh_r, constraints = self.row.constants(self.params)
-        covariance = IDENTITY
-        if self.row.second_order:
-            precise = self.params["projection"] == "precision"
-            covariance = DIAGONAL_PRECISION if precise else DIAGONAL
-            if self.params["covariance"] == "full":
-                covariance = FULL
-        most = 2**31 if constraints == "all" else int(constraints)
-        return Step(float(cap), float(q), float(r), weigh_r, most, covariance, self.tie == "positive")
+    @property
+    def _joint(self) -> bool:
+        return self.params.get("covariance") == "joint"
 
-    def _arrays(self) -> tuple[ArraySpec, ...]:
-        weights = ArraySpec("w", "weights", 0.0)
-        if not self.row.second_order:
-            return (weights,)
-        shape = "packed" if self.step.covariance == FULL else "weights"
-        return weights, ArraySpec("sigma", shape, float(self.params["initial_variance"]))
+    @property
+    def ties_positive(self) -> bool:
+        """Whether a binary score of exactly 0 predicts the positive class."""
+        return self.tie == "positive"
+
+    @property
+    def covariance(self) -> ArraySpec | None:
+        """The array of the covariance; None for a first-order learner."""
+        return next((spec for spec in self.arrays if spec.name == SIGMA), None)
 
     @property
     def max_features(self) -> int | None:
         """Most features it can hold, or None where nothing limits them."""
-        return int(self.params["max_full_features"]) if self.step.covariance == FULL else None
+        if self.covariance is None or not self.covariance.triangular:
+            return None
+        most: int = self.params["max_full_features"]
+        return max(1, most // self.params["max_classes"]) if self._joint else most
+
+    @property
+    def max_classes(self) -> int | None:
+        """Most classes it can hold, or None where nothing limits them."""
+        return self.params["max_classes"] if self._joint else None
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -248,11 +419,17 @@ class Learner:
 
     def run(self, views: list[Rows], layout: Layout, arrays: Arrays, out: Outcome) -> None:
         """Score and learn a run of rows in place; ``views`` has one selection of features, or one a view."""
-        if self.row.views:
-            if len(views) != 2:
-                raise LearnerError(f"{self.algorithm} needs two views, got {len(views)}")
-            step = self.step
-            two_view(views[0], views[1], layout, arrays["w"], step.cap, float(self.params["gamma"]), step.tie, out)
-            return
-        kernel = binary if self.task == "binary" else multiclass
-        kernel(views[0], layout, arrays["w"], arrays.get("sigma", arrays["w"]), self.step, out)
+        if self.row.views and len(views) < 2:
+            raise LearnerError(f"{self.algorithm} needs two views or more, got {len(views)}")
+        self.row.form.run(self.params, self.task, self.ties_positive, views, layout, arrays, out)
+
+    def weights(self, layout: Layout, arrays: Arrays) -> FloatArray:
+        """Return the weights of all keys, in the layout of a ``weights`` array; not to be changed."""
+        return self.row.form.weights(self.params, layout, arrays)
+
+    def variances(self, layout: Layout, arrays: Arrays, keys: IntArray) -> FloatArray | None:
+        """Return the variances of the keys' weights, in the layout of a ``weights`` array; None: there are none."""
+        spec = self.covariance
+        if spec is None or not spec.triangular:
+            return None if spec is None else arrays[spec.name]
+        return np.asarray(growth.variances(spec.shape == JOINT, arrays[spec.name], layout, keys))

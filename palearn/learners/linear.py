@@ -1,0 +1,293 @@
+"""The kernels of most learners: score and learn rows with a rule of :mod:`palearn.learners.rules`.
+
+``binary`` and ``multiclass`` keep one covariance a block (none, a diagonal or a full one), ``joint`` one over the
+weights of all classes. Arrays are changed in place.
+"""
+
+import numpy as np
+from numba import njit
+
+from palearn.learners import triangle
+from palearn.learners.rules import (
+    EXACT,
+    PASSIVE_AGGRESSIVE,
+    is_active,
+    printed_support_classes,
+    rank_wrong,
+    step_size,
+    support_classes,
+)
+from palearn.learners.sparse import (
+    FULL,
+    IDENTITY,
+    dot,
+    move,
+    shrink,
+    sign_of,
+    square,
+    start_outcome,
+    usable,
+)
+
+#: The joint problem is solved until no multiplier moves its constraint by more than this part of the largest loss.
+TOLERANCE = 1e-13
+#: Passes over the multipliers, at most.
+SWEEPS = 10_000
+
+
+@njit(cache=True)
+def binary(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
+    """Score, then learn, each row with one block of weights."""
+    full = step.covariance == FULL
+    most = layout.features.max() if full and layout.features.size else 0
+    f, g, b = np.empty(most), np.empty(most), np.empty(most)
+    for i in range(rows.key.size):
+        k = rows.key[i]
+        start = layout.start[k]
+        score = dot(rows, i, w, start, 1, 0)
+        start_outcome(out, i, score, sign_of(score, step.tie))
+        if rows.y[i] < 0:
+            continue
+        sign = 2.0 * rows.y[i] - 1.0
+        margin = sign * score
+        out.hinge[i] = max(0.0, 1.0 - margin)
+        if not (rows.learn[i] and is_active(step, margin, out.predicted[i] != rows.y[i])):
+            continue
+        n = layout.features[k]
+        if full:
+            triangle.times(sigma, layout.packed[k], n, rows.slot, rows.value, rows.ptr[i], rows.ptr[i + 1], 1, 0, f)
+            v = triangle.project(sigma, layout.packed[k], n, f, g)
+        else:
+            v = square(rows, i, sigma, start, 1, 0, step.covariance)
+        if not usable(v):
+            continue
+        tau, r = step_size(step, margin, v, rows.weight[i])
+        if not usable(tau):
+            continue
+        out.updated[i] = True
+        out.tau[i] = tau
+        learns = usable(r) and r + v < np.inf
+        if full:
+            if learns:
+                triangle.shrink(sigma, layout.packed[k], n, f, g, r, b)
+            else:
+                triangle.spread(sigma, layout.packed[k], n, g, b)
+            for j in range(n):
+                w[start + j] += tau * sign * b[j]
+        else:
+            move(rows, i, w, sigma, start, 1, 0, step.covariance, tau * sign)
+            if step.covariance != IDENTITY and learns:
+                shrink(rows, i, sigma, start, 1, 0, step.covariance, v, r)
+
+
+@njit(cache=True)
+def _score_classes(rows, i, layout, w, scores, out):  # type: ignore[no-untyped-def]
+    """Score every class the row may have; returns how many. Writes the prediction, of the classes known before."""
+    k, y, known = rows.key[i], rows.y[i], rows.known[i]
+    classes = max(known, y + 1)
+    top = -1
+    for c in range(classes):
+        scores[c] = dot(rows, i, w, layout.start[k], layout.blocks[k], c)
+        if c < known and (top < 0 or scores[c] > scores[top]):
+            top = c
+    start_outcome(out, i, scores[top] if top >= 0 else 0.0, top)
+    if out.scores.shape[0] > 0:
+        out.scores[i, :known] = scores[:known]
+    return classes
+
+
+@njit(cache=True)
+def _rank(rows, i, step, classes, scores, loss, order, out):  # type: ignore[no-untyped-def]
+    """Rank the wrong classes that take part by their loss; returns how many, 0 where nothing is learned."""
+    y = rows.y[i]
+    if y < 0:
+        return 0
+    for c in range(classes):
+        loss[c] = 1.0 - (scores[y] - scores[c])
+    least = 0.0 if step.rule == PASSIVE_AGGRESSIVE else -np.inf
+    count = rank_wrong(loss, classes, y, min(step.constraints, classes), least, order)
+    if count == 0:
+        return 0
+    top = loss[order[0]]
+    out.hinge[i] = max(0.0, top)
+    return count if rows.learn[i] and is_active(step, 1.0 - top, out.predicted[i] != y) else 0
+
+
+@njit(cache=True)
+def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
+    """Score, then learn, each row with one block of weights, and one covariance, a class."""
+    most = layout.blocks.max() if layout.blocks.size else 0
+    full = step.covariance == FULL
+    scores, loss, v, tau = np.zeros(most), np.zeros(most), np.zeros(most), np.zeros(most)
+    order = np.zeros(most, np.int64)
+    shape = (most if full else 0, layout.features.max() if full and most else 0)
+    f, g, b = np.empty(shape), np.empty(shape), np.empty(shape[1])
+    for i in range(rows.key.size):
+        k, y = rows.key[i], rows.y[i]
+        start, blocks, features = layout.start[k], layout.blocks[k], layout.features[k]
+        classes = _score_classes(rows, i, layout, w, scores, out)
+        count = _rank(rows, i, step, classes, scores, loss, order, out)
+        if count == 0:
+            continue
+        # With one constraint only the two classes' blocks are involved, else all of them.
+        together = step.constraints > 1
+        low, high = rows.ptr[i], rows.ptr[i + 1]
+        size = features * (features + 1) // 2
+        usable_all = True
+        total_v = 0.0
+        for c in range(classes):
+            if together or c == y or c == order[0]:
+                if full:
+                    at = layout.packed[k] + c * size
+                    triangle.times(sigma, at, features, rows.slot, rows.value, low, high, 1, 0, f[c])
+                    v[c] = triangle.project(sigma, at, features, f[c], g[c])
+                else:
+                    v[c] = square(rows, i, sigma, start, blocks, c, step.covariance)
+                usable_all = usable_all and usable(v[c])
+                total_v += v[c]
+        if not (usable_all and usable(total_v)):
+            continue
+        weight = rows.weight[i]
+        if step.rule != PASSIVE_AGGRESSIVE:
+            total, r = step_size(step, 1.0 - loss[order[0]], total_v, weight)
+            tau[order[0]] = total
+        else:
+            cap, q = step.cap * weight, step.q / weight
+            if step.printed == EXACT:
+                total = support_classes(loss, v, order, count, v[y] + q, cap, tau)
+            else:
+                total = printed_support_classes(step.printed, loss, v[y], order, count, q, cap, tau)
+            r = step.r / weight if step.weigh_r else step.r
+        if not usable(total):
+            continue
+        out.updated[i] = True
+        tau[y] = -total
+        learns = usable(r) and r + total_v < np.inf
+        if full:
+            for j in range(-1, count):
+                c = y if j < 0 else order[j]
+                if tau[c] != 0.0:
+                    triangle.spread(sigma, layout.packed[k] + c * size, features, g[c], b)
+                    for m in range(features):
+                        w[start + m * blocks + c] -= tau[c] * b[m]
+        else:
+            for j in range(-1, count):
+                c = y if j < 0 else order[j]
+                if tau[c] != 0.0:
+                    move(rows, i, w, sigma, start, blocks, c, step.covariance, -tau[c])
+        if step.covariance == IDENTITY or not learns:
+            continue
+        for c in range(classes):
+            if together or c == y or c == order[0]:
+                if full:
+                    # The others' share of total_v counts as noise: r + v of this block is r + total_v.
+                    others = 0.0
+                    for d in range(classes):
+                        if d != c and (together or d == y or d == order[0]):
+                            others += v[d]
+                    triangle.shrink(sigma, layout.packed[k] + c * size, features, f[c], g[c], r + others, b)
+                else:
+                    shrink(rows, i, sigma, start, blocks, c, step.covariance, total_v, r)
+
+
+@njit(cache=True)
+def solve_joint(gram, loss, count, q, cap, tau):  # type: ignore[no-untyped-def]
+    """Maximise loss'tau - 1/2 tau'(gram + q 11')tau over tau >= 0, sum(tau) <= cap, by coordinate ascent.
+
+    Hildreth's method; where the cap binds a step along one coordinate is not enough, so pairs are moved too, one
+    up and the other down. Writes tau and returns the sum.
+    """
+    tau[:count] = 0.0
+    slope = loss[:count].copy()
+    total = 0.0
+    enough = TOLERANCE * loss[:count].max()
+    for _ in range(SWEEPS):
+        worst = 0.0
+        for u in range(count):
+            curve = gram[u, u] + q
+            new = min(max(tau[u] + slope[u] / curve, 0.0), max(cap - (total - tau[u]), 0.0))
+            change = new - tau[u]
+            if change != 0.0:
+                tau[u] = new
+                total += change
+                worst = max(worst, abs(change) * curve)
+                for t in range(count):
+                    slope[t] -= change * (gram[u, t] + q)
+        if cap < np.inf:
+            for u in range(count):
+                for t in range(u):
+                    curve = gram[u, u] + gram[t, t] - 2.0 * gram[u, t]
+                    if not curve > 0.0:
+                        continue
+                    change = min(max((slope[u] - slope[t]) / curve, -tau[u]), tau[t])
+                    if change != 0.0:
+                        tau[u] += change
+                        tau[t] -= change
+                        worst = max(worst, abs(change) * curve)
+                        for s in range(count):
+                            slope[s] -= change * (gram[u, s] - gram[t, s])
+        if worst <= enough:
+            break
+    total = 0.0
+    for u in range(count):
+        total += tau[u]
+    return total
+
+
+@njit(cache=True)
+def joint(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
+    """Score, then learn, each row with one covariance over the weights of all classes (AROW, eq. 25-30)."""
+    most = layout.blocks.max() if layout.blocks.size else 0
+    size = (layout.features * layout.blocks).max() if most else 0
+    scores, loss, ranked, tau = np.zeros(most), np.zeros(most), np.zeros(most), np.zeros(most)
+    order = np.zeros(most, np.int64)
+    f, g = np.empty((most, size)), np.empty((most, size))
+    all_f, all_g, b = np.empty(size), np.empty(size), np.empty(size)
+    gram = np.empty((most, most))
+    for i in range(rows.key.size):
+        k, y = rows.key[i], rows.y[i]
+        start, blocks = layout.start[k], layout.blocks[k]
+        n, at = layout.features[k] * blocks, layout.joint[k]
+        classes = _score_classes(rows, i, layout, w, scores, out)
+        count = _rank(rows, i, step, classes, scores, loss, order, out)
+        if count == 0:
+            continue
+        low, high = rows.ptr[i], rows.ptr[i + 1]
+        # a_u = f(x, y) - f(x, u); f[u] = U'a_u, g[u] = D f[u], so that gram[u, t] = a_u' Sigma a_t = f[u].g[t].
+        usable_all = True
+        for j in range(count):
+            triangle.times(sigma, at, n, rows.slot, rows.value, low, high, blocks, y, f[j])
+            triangle.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, order[j], -1.0, f[j])
+            usable_all = usable_all and usable(triangle.project(sigma, at, n, f[j], g[j]))
+            ranked[j] = loss[order[j]]
+        if not usable_all:
+            continue
+        for u in range(count):
+            for t in range(u + 1):
+                total = 0.0
+                for m in range(n):
+                    total += f[u, m] * g[t, m]
+                gram[u, t] = gram[t, u] = total
+        weight = rows.weight[i]
+        total = solve_joint(gram, ranked, count, step.q / weight, step.cap * weight, tau)
+        if not usable(total):
+            continue
+        out.updated[i] = True
+        all_g[:n] = 0.0
+        for u in range(count):
+            for m in range(n):
+                all_g[m] += tau[u] * g[u, m]
+        triangle.spread(sigma, at, n, all_g, b)
+        for m in range(n):
+            w[start + m] += b[m]
+        r = step.r / weight if step.weigh_r else step.r
+        if step.constraints > 1:
+            all_f[:n] = 0.0
+            for c in range(classes):
+                triangle.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, c, 1.0, all_f)
+            v = triangle.project(sigma, at, n, all_f, all_g)
+        else:
+            all_f[:n], all_g[:n] = f[0, :n], g[0, :n]
+            v = gram[0, 0]
+        if usable(v) and r + v < np.inf:
+            triangle.shrink(sigma, at, n, all_f, all_g, r, b)

@@ -1,0 +1,129 @@
+"""One model over a matrix: columns in place of feature names, for batch libraries and benchmarks.
+
+The kernels are the stream's own; a matrix saves the names, the counts and the bytes, which cost far more than a
+step does.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numba import njit
+from scipy import sparse
+
+from palearn.learners import Learner, Outcome, Rows, empty_outcome, grown, layout_of
+from palearn.types import FloatArray, IntArray
+
+#: A dense array or any scipy sparse matrix, examples x features.
+Matrix: TypeAlias = Any
+
+
+class MatrixModel:
+    """One learner's model over numbered features.
+
+    Parameters
+    ----------
+    learner
+        A learner of one view.
+    features
+        Number of columns.
+    classes
+        Number of classes; a binary learner has 2.
+    bias
+        Whether every example has one more feature, a constant 1, last in its row.
+    """
+
+    def __init__(self, learner: Learner, features: int, classes: int = 2, *, bias: bool = True) -> None:
+        self.learner, self.features, self.classes, self.bias = learner, features, classes, bias
+        blocks = 1 if learner.task == "binary" else classes
+        self.layout = layout_of(np.array([features + bias]), np.array([blocks]))
+        nothing = layout_of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self.arrays = {spec.name: grown(spec, np.zeros(0), nothing, self.layout) for spec in learner.arrays}
+
+    def learn(self, x: Matrix, y: IntArray, weight: FloatArray | None = None) -> Outcome:
+        """Score and learn examples one after the other.
+
+        Parameters
+        ----------
+        x
+            Examples x features, finite.
+        y
+            Class numbers, 0 to classes - 1; binary: 1 is the positive class.
+        weight
+            Weight of each example, > 0; None: 1.
+
+        Returns
+        -------
+        Outcome
+            What happened to each row; ``predicted`` is the prediction made before it was learned.
+        """
+        return self.run(self.rows(x, y, weight))
+
+    def run(self, rows: Rows, classes: int = 0) -> Outcome:
+        """Score, and learn those of ``rows`` that may be; ``classes`` > 0 asks for every class's score."""
+        out = empty_outcome(rows.key.size, classes)
+        self.learner.run([rows], self.layout, self.arrays, out)
+        return out
+
+    def scores(self, x: Matrix) -> FloatArray:
+        """Return binary scores (n), or those of every class (n, classes)."""
+        n = x.shape[0]
+        rows = self.rows(x, np.full(n, -1))
+        if self.learner.task == "binary":
+            return self.run(rows).score
+        return self.run(rows, self.classes).scores
+
+    def weights(self) -> FloatArray:
+        """Return the weights, blocks x features; the bias's is the last column."""
+        return self.learner.weights(self.layout, self.arrays).reshape(self.layout.features[0], -1).T
+
+    def variances(self) -> FloatArray | None:
+        """Return the variances in the shape of :meth:`weights`; None for a first-order learner."""
+        found = self.learner.variances(self.layout, self.arrays, np.zeros(1, np.int64))
+        return None if found is None else found.reshape(self.layout.features[0], -1).T
+
+    def rows(self, x: Matrix, y: IntArray, weight: FloatArray | None = None) -> Rows:
+        """Return the examples as the kernels take them; dense and sparse input give the same rows."""
+        ptr, slot, value = compressed(x)
+        if x.shape[1] != self.features:
+            raise ValueError(f"the model has {self.features} features, the matrix has {x.shape[1]} columns")
+        n = ptr.size - 1
+        ptr, slot, value, norm, learn = _with_bias(ptr, slot, value, self.features if self.bias else -1)
+        known = np.full(n, self.classes)
+        ones = np.ones(n) if weight is None else weight
+        return Rows(ptr, slot, value, norm, np.zeros(n, np.int64), y.astype(np.int64), known, learn, ones)
+
+
+def compressed(x: Matrix) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return (row pointers, columns, values) without zeros, columns ascending in each row and once each."""
+    rows = sparse.csr_array(x, dtype=np.float64)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    if not rows.data.all():
+        rows = rows.copy()
+        rows.eliminate_zeros()
+    return rows.indptr.astype(np.int64), rows.indices, rows.data
+
+
+@njit(cache=True)
+def _with_bias(ptr, column, value, bias):  # type: ignore[no-untyped-def]
+    """Append the bias (its column; -1: none) to each row; returns also |x|^2 and whether a row can be learned."""
+    n = ptr.size - 1
+    more = 1 if bias >= 0 else 0
+    out_ptr = np.zeros(n + 1, np.int64)
+    slot, out_value = np.empty(ptr[n] + more * n, np.int32), np.empty(ptr[n] + more * n)
+    norm, learn = np.zeros(n), np.zeros(n, np.bool_)
+    at = 0
+    for i in range(n):
+        for e in range(ptr[i], ptr[i + 1]):
+            slot[at], out_value[at] = column[e], value[e]
+            norm[i] += value[e] * value[e]
+            at += 1
+        learn[i] = ptr[i + 1] > ptr[i] or more > 0
+        if more:
+            slot[at], out_value[at] = bias, 1.0
+            norm[i] += 1.0
+            at += 1
+        learn[i] = learn[i] and 0.0 < norm[i] < np.inf
+        out_ptr[i + 1] = at
+    return out_ptr, slot, out_value, norm, learn
