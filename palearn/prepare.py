@@ -30,8 +30,11 @@ def _variants() -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield one learner for each compiled kernel."""
     for task in ("binary", "multiclass"):
         yield "pa1", task, {}
-        yield "arow", task, {}
         yield "arow", task, {"covariance": "full"}
+        yield "adagrad_rda", task, {}
+    yield "arow", "multiclass", {"covariance": "joint"}
+    yield "sop", "binary", {}
+    yield "pa_mean", "binary", {}
     yield "two_view_pa", "binary", {}
 
 

@@ -13,6 +13,7 @@ from palearn.kafka import broker as kafka_broker
 
 #: A disk in memory, where there is one, and the room that the tests want on it.
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 * 2**30
+PACKAGE = Path(__file__).parents[1] / "palearn"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -21,6 +22,18 @@ def pytest_configure(config: pytest.Config) -> None:
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES
     if config.option.basetemp is None and roomy and os.access(MEMORY, os.W_OK):
         config.option.basetemp = str(MEMORY / f"palearn-tests-{os.getpid()}")
+
+
+    _forget_stale_kernels()
+
+
+def _forget_stale_kernels() -> None:
+    """Remove compiled kernels older than any source: numba looks only at the file of the kernel itself."""
+    newest = max(file.stat().st_mtime for file in PACKAGE.rglob("*.py"))
+    compiled = [*PACKAGE.rglob("*.nbi"), *PACKAGE.rglob("*.nbc")]
+    if any(file.stat().st_mtime < newest for file in compiled):
+        for file in compiled:
+            file.unlink(missing_ok=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

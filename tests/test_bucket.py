@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from palearn import datasets, models
 from palearn.bucket import Bucket, Plan
 from palearn.evaluate import evaluate
+from palearn.learners import growth
 from palearn.records import Record
 from tests.streams import Ran, Row, assert_accounts, assert_same, chunk, even_cuts, learner, plan, rows, run, seconds
 
@@ -20,13 +21,19 @@ BINARY = (
     learner("arow", r=1.0),
     learner("arow", "precise", projection="precision", loss="hinge"),
     learner("arow", "full", covariance="full"),
+    learner("sop", covariance="full"),
+    learner("pa_mean1", C=0.1, queue=2),
+    learner("adagrad_rda", l1=0.001),
+    learner("cw", form="stdev"),
 )
 MULTICLASS = (
     learner("spa1", task="multiclass", C=0.1),
     learner("arow", task="multiclass"),
     learner("arow", "arow-all", task="multiclass", constraints="all"),
     learner("pam2", "pam-full", task="multiclass", covariance="full"),
+    learner("adagrad_rda", task="multiclass", eta=0.3),
 )
+SMALL_CLASSES = (*MULTICLASS, learner("arow", "arow-joint", task="multiclass", covariance="joint"))
 VIEWS = (
     learner("two_view_pa", C=0.1, gamma=0.5),
     learner("arow"),
@@ -202,7 +209,7 @@ def test_random_binary_streams(case: tuple[list[Row], list[int], int, int]) -> N
 @given(streams(st.sampled_from(["x", "y", "z", 1, 1.0, True])))
 def test_random_multiclass_streams(case: tuple[list[Row], list[int], int, int]) -> None:
     stream, cuts, buckets, seed = case
-    made = plan(*MULTICLASS, task="multiclass", window=3)
+    made = plan(*SMALL_CLASSES, task="multiclass", window=3)
     whole, cut = run(made, stream), run(made, stream, buckets=buckets, cuts=cuts, shuffle=seed)
     assert_same(cut, whole)
     assert_accounts(cut)
@@ -213,11 +220,15 @@ def test_making_room_while_keys_are_new_writes_nothing_where_it_does_not_belong(
     bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Compiled code does not check its bounds; the same functions in plain Python do.
-    for name in ("_spread", "_append", "_take", "_move_weights", "_move_packed"):
-        monkeypatch.setattr(models, name, getattr(models, name).py_func)
+    for module, names in (
+        (models, ("_spread", "_append", "_take")),
+        (growth, ("_grow_weights", "_grow_packed", "_grow_joint")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(module, name).py_func)
     items = [("a", {"label": "x", "features": {f"f{i}": 1}}) for i in range(4)]
     items += [("b", {"label": "only", "features": {"z": 1}}), ("c", {"features": {"z": 1}})]
-    ran = run(plan(*MULTICLASS, task="multiclass", max_features=2, bias=bias), rows(items))
+    ran = run(plan(*SMALL_CLASSES, task="multiclass", max_features=2, bias=bias), rows(items))
     assert ran.total.features_evicted == 2
     assert {row["key"]: row["labels"] for row in ran.tables["models"]} == {"a": ["x"], "b": ["only"], "c": []}
 
@@ -226,7 +237,7 @@ def test_making_room_while_keys_are_new_writes_nothing_where_it_does_not_belong(
 @given(streams(st.sampled_from(["x", "y", "z"])))
 def test_random_streams_with_few_features_kept(case: tuple[list[Row], list[int], int, int]) -> None:
     stream, cuts, buckets, seed = case
-    made = plan(*MULTICLASS, task="multiclass", max_features=5)
+    made = plan(*SMALL_CLASSES, task="multiclass", max_features=5)
     whole, cut = run(made, stream), run(made, stream, buckets=buckets, cuts=cuts, shuffle=seed)
     assert_same(cut, whole)
     for row in whole.tables.get("models", []):

@@ -98,7 +98,7 @@ def test_the_commands_of_the_contract() -> None:
 def test_evaluate_json(evaluate: Any) -> None:
     found = evaluate("--learner", "pa1", "-p", "C=0.5")
     assert found.keys() >= FIELDS
-    assert (found["learner"], found["params"], found["n"]) == ("pa1", {"C": 0.5}, 40)
+    assert (found["learner"], found["params"]["C"], found["n"]) == ("pa1", 0.5, 40)
     assert found["error"] == found["mistakes"] / 40
     assert found["updates"] > 0
     assert found["weight_l2"] > 0
@@ -137,7 +137,7 @@ def test_key(evaluate: Any) -> None:
     [("C=2", 2.0), ("C=0.5", 0.5), ("C=1e-3", 0.001), ("C=.25", 0.25), ("C=1E2", 100.0)],
 )
 def test_p_takes_numbers(evaluate: Any, given: str, value: float) -> None:
-    assert evaluate("--learner", "pa1", "-p", given)["params"] == {"C": value}
+    assert evaluate("--learner", "pa1", "-p", given)["params"]["C"] == value
 
 
 def test_p_takes_words(evaluate: Any) -> None:

@@ -73,7 +73,7 @@ def test_readme_python_runs():
 def test_readme_lists_every_learner_with_its_options():
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \|([^|]*)\|", README, flags=re.MULTILINE))
     assert list(rows) == list(LEARNERS)
-    second_order = {parameter.name for parameter in SECOND_ORDER} | {"constraints"}
+    second_order = {parameter.name for parameter in SECOND_ORDER}
     for name, options in rows.items():
         named = set(re.findall(r"`(\w+)`", options)) | (second_order if "second order" in options else set())
         assert named == {parameter.name for parameter in LEARNERS[name].parameters}, name

@@ -25,7 +25,8 @@ Params = Mapping[str, Any]
 Arrays = dict[str, FloatArray]
 BINARY, MULTICLASS = "binary", "multiclass"
 WEIGHTS = ArraySpec("w", "weights", 0.0)
-SIGMA = "sigma"
+#: A covariance: its diagonal, or its triangular factors (:mod:`palearn.learners.triangle`).
+SIGMA, FACTORS = "sigma", "factors"
 
 
 class Form(Protocol):
@@ -57,7 +58,14 @@ def _covariance(params: Params) -> int:
 
 
 def _sigma(covariance: int, variance: float) -> ArraySpec:
-    return ArraySpec(SIGMA, {FULL: "packed", JOINT: "joint"}.get(covariance, "weights"), variance)
+    if covariance in (FULL, JOINT):
+        return ArraySpec(FACTORS, "packed" if covariance == FULL else "joint", variance)
+    return ArraySpec(SIGMA, "weights", variance)
+
+
+def _held(arrays: Arrays) -> FloatArray:
+    """Return the covariance's array; a kernel of a first-order learner takes the weights and leaves them alone."""
+    return arrays.get(SIGMA, arrays.get(FACTORS, arrays["w"]))
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,7 @@ class Linear:
         """Score and learn rows in place."""
         step = self.step(params, task, tie)
         kernel = binary if task == BINARY else joint if step.covariance == JOINT else multiclass
-        kernel(views[0], layout, arrays["w"], arrays.get(SIGMA, arrays["w"]), step, out)
+        kernel(views[0], layout, arrays["w"], _held(arrays), step, out)
 
     def weights(self, params: Params, layout: Layout, arrays: Arrays) -> FloatArray:
         """Return the weights."""
@@ -127,7 +135,7 @@ class SecondOrderPerceptron:
         self, params: Params, task: str, tie: bool, views: list[Rows], layout: Layout, arrays: Arrays, out: Outcome
     ) -> None:
         """Score and learn rows in place."""
-        second_order_perceptron(views[0], layout, arrays["w"], arrays[SIGMA], _covariance(params), tie, out)
+        second_order_perceptron(views[0], layout, arrays["w"], _held(arrays), _covariance(params), tie, out)
 
     def weights(self, params: Params, layout: Layout, arrays: Arrays) -> FloatArray:
         """Return A^-1 v."""

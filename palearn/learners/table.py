@@ -29,7 +29,7 @@ SCW
 TWO-VIEW
     Nguyen, Chang, Hui: Two-view online learning, PAKDD 2012.
 PA-MEAN
-    Nguyen, Chang, Hui: Online passive-aggressive learning with class means.
+    Tsai, Tseng, Lee, Pao: Passive and aggressive algorithm with class mean information.
 """
 
 from collections.abc import Callable
@@ -43,6 +43,7 @@ from palearn.errors import LearnerError
 from palearn.learners import growth
 from palearn.learners.arrays import JOINT, ArraySpec, Layout, Outcome, Rows
 from palearn.learners.forms import (
+    FACTORS,
     SIGMA,
     AdaGrad,
     AgreeingViews,
@@ -392,7 +393,7 @@ class Learner:
     @property
     def covariance(self) -> ArraySpec | None:
         """The array of the covariance; None for a first-order learner."""
-        return next((spec for spec in self.arrays if spec.name == SIGMA), None)
+        return next((spec for spec in self.arrays if spec.name in (SIGMA, FACTORS)), None)
 
     @property
     def max_features(self) -> int | None:

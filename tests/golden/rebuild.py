@@ -65,6 +65,11 @@ def cases() -> dict[str, tuple[Plan, list[Row]]]:
         "full": (plan(*full, bias=False), _stream([1, -1])),
         "text-labels": (plan(*first[:2], positive="spam", fading=0.9), _stream(["spam", "ham"])),
         "multiclass": (plan(*classes, task="multiclass", window=7), _stream(["x", 2, True, 0.5, "é"])),
+        "means": (plan(learner("pa_mean1", queue=2), learner("sop", a=2.0), learner("adagrad_rda")), _stream([1, -1])),
+        "joint": (
+            plan(learner("arow", task="multiclass", covariance="joint"), task="multiclass"),
+            _stream(["x", "y", 3]),
+        ),
         "views": (plan(*views, views=("left", "right")), _stream([1, -1], ("left", "right"))),
         "bounded": (plan(learner("arow"), max_features=6), _stream([1, -1])),
         "empty": (plan(learner("arow")), []),
