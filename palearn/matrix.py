@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
+from palearn.errors import LearnerError
 from palearn.learners import Learner, Outcome, Rows, empty_outcome, grown, layout_of
 from palearn.types import FloatArray, IntArray
 
@@ -30,14 +31,45 @@ class MatrixModel:
         Number of classes; a binary learner has 2.
     bias
         Whether every example has one more feature, a constant 1, last in its row.
+
+    Raises
+    ------
+    LearnerError
+        A full covariance would have to hold more features, or a joint one more classes, than it may.
     """
 
     def __init__(self, learner: Learner, features: int, classes: int = 2, *, bias: bool = True) -> None:
+        for size, most, what in (
+            (features, learner.max_features, "features (max_full_features)"),
+            (classes, learner.max_classes, "classes (max_classes)"),
+        ):
+            if most is not None and size > most:
+                raise LearnerError(
+                    f"{learner.algorithm}: this covariance holds at most {most} {what}, got {size}; "
+                    "covariance='diagonal' has no such limit"
+                )
         self.learner, self.features, self.classes, self.bias = learner, features, classes, bias
         blocks = 1 if learner.task == "binary" else classes
         self.layout = layout_of(np.array([features + bias]), np.array([blocks]))
         nothing = layout_of(np.zeros(0, np.int64), np.zeros(0, np.int64))
         self.arrays = {spec.name: grown(spec, np.zeros(0), nothing, self.layout) for spec in learner.arrays}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickle and copy keep: the learner by name, for its rules are functions."""
+        return self.__dict__ | {"learner": self.learner.identity | {"task": self.learner.task}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        kept = dict(state["learner"])
+        self.learner = Learner(kept.pop("name"), kept.pop("algorithm"), options=kept.pop("params"), **kept)
+
+    def go_on_with(self, learner: Learner) -> None:
+        """Learn on with a learner of the same task that keeps the same arrays, say with another C."""
+        if (learner.task, learner.arrays) != (self.learner.task, self.learner.arrays):
+            raise LearnerError(
+                f"{learner.algorithm}: these options keep other numbers than the model has; learn a new model"
+            )
+        self.learner = learner
 
     def learn(self, x: Matrix, y: IntArray, weight: FloatArray | None = None) -> Outcome:
         """Score and learn examples one after the other.

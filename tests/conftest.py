@@ -29,7 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _forget_stale_kernels() -> None:
     """Remove compiled kernels older than any source: numba looks only at the file of the kernel itself."""
-    newest = max(file.stat().st_mtime for file in PACKAGE.rglob("*.py"))
+    sources = [file for file in PACKAGE.rglob("*.py") if "njit" in file.read_text(encoding="utf-8")]
+    newest = max(file.stat().st_mtime for file in sources)
     compiled = [*PACKAGE.rglob("*.nbi"), *PACKAGE.rglob("*.nbc")]
     if any(file.stat().st_mtime < newest for file in compiled):
         for file in compiled:

@@ -1,347 +1,166 @@
 """Slow, literal twins of the learners, and the minimisation that each of their steps solves.
 
-Nothing here comes from palearn, and no step is taken by a closed form. A twin writes down the problem that an
-example poses (:class:`Step`) on dense vectors and matrices; the problem is handed to an exhaustive search over
-the faces of its dual, which is exact, or to scipy's general solver. A constant feature is the caller's business:
-it is a feature like any other.
+Nothing here comes from palearn, and no step that has a problem is taken by a closed form: the problem
+(:mod:`tests.problems`) is written down on dense vectors and matrices and handed to an exhaustive search over the
+faces of its dual, which is exact, or to scipy. The margin learners are in :mod:`tests.twins`; here are the others,
+and the table of all.
 
 To add a learner: a subclass of :class:`Twin` (or another factory of :class:`MarginTwin`) and a line in ``TWINS``.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.stats import norm
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Features = Mapping[str, float]
-Label = Any
+from tests.problems import ConfidenceStep, DualAveragingStep, Matrix, Slack, Step, Vector
+from tests.twins import BINARY, NO_LOSS, Features, HerdTwin, JointTwin, Label, MarginTwin, Twin, ViewsTwin, kept
 
-NO_LOSS = 1e-10
-"""A hinge of at most this is no loss: a step that lands on its margin must not be taken twice."""
-
-BINARY = ""
-"""Name of the only block of weights of a binary model of one view."""
+__all__ = ["BINARY", "TWINS", "Matrix", "Twin", "Vector", "make"]
 
 
-@dataclass(frozen=True)
-class Slack:
-    """The price of a missed margin: ``price * xi`` (power 1), ``price * xi**2`` (2), or it is not allowed (0)."""
+class PerceptronTwin(Twin):
+    """The perceptron: on a mistake the label's weights gain x, those of the class predicted lose it."""
 
-    power: int = 0
-    price: float = 0.0
-
-
-@dataclass(frozen=True)
-class Step:
-    """One example's problem, over the weights of all blocks laid end to end.
-
-    minimise  1/2 (w - start)' inv(sigma) (w - start) + price xi^power + gamma |agree' w|
-    such that margins w >= 1 - xi,  xi >= 0
-    """
-
-    start: Vector
-    sigma: Matrix
-    margins: Matrix
-    slack: Slack
-    gamma: float = 0.0
-    agree: Vector | None = None
-
-    def hinge(self, w: Vector) -> float:
-        """Largest hinge loss over the constraints."""
-        return max(0.0, float(np.max(1.0 - self.margins @ w)))
-
-    def objective(self, w: Vector) -> float:
-        """Value of the problem at `w`, the slack being as small as `w` allows; hard margins: without them."""
-        moved = w - self.start
-        value = 0.5 * float(moved @ np.linalg.solve(self.sigma, moved))
-        if self.slack.power:
-            value += self.slack.price * self.hinge(w) ** self.slack.power
-        if self.agree is not None:
-            value += self.gamma * abs(float(self.agree @ w))
-        return value
-
-    def violation(self, w: Vector) -> float:
-        """By how much `w` misses a hard margin."""
-        return 0.0 if self.slack.power else self.hinge(w)
-
-    def solve_exact(self) -> Vector:
-        """Return the minimiser, from the dual: a concave quadratic of tau (a margin each) and delta (the agreement)."""
-        rows, n = self.margins, len(self.margins)
-        gain = 1.0 - rows @ self.start
-        ends = [(0.0, np.inf)] * n
-        if self.agree is not None:
-            rows = np.vstack([rows, -self.agree])
-            gain = np.append(gain, self.agree @ self.start)
-            ends.append((-self.gamma, self.gamma))
-        curve = rows @ self.sigma @ rows.T
-        capped = np.array([1.0] * n + [0.0] * (len(rows) - n))
-        if self.slack.power == 2:
-            curve = curve + np.outer(capped, capped) / (2.0 * self.slack.price)
-        cap = self.slack.price if self.slack.power == 1 else np.inf
-        dual = minimise_by_faces(curve, gain, ends, capped, cap)
-        return self.start + self.sigma @ (rows.T @ dual)
-
-    def solve_scipy(self) -> Vector:
-        """Return the minimiser as SLSQP finds it on the primal, in w = start + root z, root root' = sigma."""
-        root, n, m = np.linalg.cholesky(self.sigma), len(self.start), len(self.margins)
-        price, power = self.slack.price, self.slack.power
-        agree = np.zeros(n) if self.agree is None else self.agree
-        # Unknowns: z, xi, and t >= |agree' w|.
-        rows = np.vstack([self.margins, agree, -agree]) @ root
-        normals = np.column_stack([rows, [1.0] * m + [0.0] * 2, [0.0] * m + [1.0] * 2])
-        apart = agree @ self.start
-        offsets = np.concatenate([1.0 - self.margins @ self.start, [-apart, apart]])
-
-        def value(z: Vector) -> float:
-            return float(0.5 * z[:n] @ z[:n] + price * z[n] ** power + self.gamma * z[-1])
-
-        def slope(z: Vector) -> Vector:
-            return np.concatenate([z[:n], [price if power == 1 else 2.0 * price * z[n], self.gamma]])
-
-        found = minimize(
-            value,
-            np.concatenate([np.zeros(n), [max(0.0, np.max(offsets[:m])) if power else 0.0, abs(apart)]]),
-            jac=slope,
-            method="SLSQP",
-            bounds=[(None, None)] * n + [(0.0, None if power else 0.0), (0.0, None)],
-            constraints={"type": "ineq", "fun": lambda z: normals @ z - offsets, "jac": lambda _: normals},
-            options={"ftol": 1e-16, "maxiter": 500},
-        )
-        return np.asarray(self.start + root @ found.x[:n])
+    def learn(self, x: Features, y: Label) -> None:
+        """Move on a mistake; the very first example of a multiclass model has no class predicted, nothing moves."""
+        predicted = self.predict(x)
+        self.meet(x, y if self.task == "multiclass" else BINARY)
+        if predicted in (y, None):
+            return
+        if self.task == "binary":
+            self.w[BINARY] = self.w[BINARY] + y * self.dense(x)
+        else:
+            self.w[y] = self.w[y] + self.dense(x)
+            self.w[predicted] = self.w[predicted] - self.dense(x)
 
 
-def minimise_by_faces(
-    curve: Matrix, gain: Vector, ends: list[tuple[float, float]], capped: Vector, cap: float
-) -> Vector:
-    """Minimise 1/2 z'curve z - gain'z over low <= z <= high, capped'z <= cap, by trying every face.
+class SecondOrderPerceptronTwin(Twin):
+    """The second-order perceptron: v = sum of y x and A = a I + sum of x x', both over its mistakes."""
 
-    The minimum is the stationary point of the face it lies on. So of all stationary points that are allowed, the
-    lowest is the answer. Each variable is at one of its ends or free (NaN); the cap holds with room or not.
-    """
-    low, high = np.array(ends).T
-    best, best_value = low, np.inf
-    for face in itertools.product(*([end for end in pair if np.isfinite(end)] + [np.nan] for pair in ends)):
-        free = np.isnan(face)
-        for tight in (False, True) if np.isfinite(cap) and capped[free].any() else (False,):
-            point = np.where(free, 0.0, face)
-            point[free] = _stationary(curve, gain, point, free, capped if tight else None, cap)
-            room = 1e-12 * max(1.0, np.abs(point).max())
-            if capped @ point > cap + room or (point < low - room).any() or (point > high + room).any():
-                continue
-            value = float(0.5 * point @ curve @ point - gain @ point)
-            if value < best_value:
-                best, best_value = np.clip(point, low, high), value
-    return np.asarray(best)
+    def __init__(self, *, a: float = 1.0, covariance: str = "diagonal", **common: Any) -> None:
+        super().__init__(**common)
+        self.a, self.full = a, covariance == "full"
+        self.mistakes: list[tuple[Features, int]] = []
 
+    def matrices(self, *more: Features) -> tuple[Vector, Matrix]:
+        """Return v, and A with the outer products of `more`."""
+        v, matrix = np.zeros(len(self.names)), self.a * np.eye(len(self.names))
+        for x, y in self.mistakes:
+            v = v + y * self.dense(x)
+        for x in (*(x for x, _ in self.mistakes), *more):
+            matrix += np.outer(self.dense(x), self.dense(x))
+        return v, matrix if self.full else np.diag(np.diag(matrix))
 
-def _stationary(
-    curve: Matrix, gain: Vector, fixed: Vector, free: NDArray[np.bool_], tight: Vector | None, cap: float
-) -> Vector:
-    """Free variables at which the quadratic is stationary, the others fixed, on tight'z = cap if given."""
-    system, right = curve[free][:, free], gain[free] - curve[free] @ fixed
-    if tight is None:
-        return np.asarray(np.linalg.solve(system, right), np.float64)
-    bordered = np.zeros((len(right) + 1,) * 2)
-    bordered[:-1, :-1], bordered[-1, :-1], bordered[:-1, -1] = system, tight[free], tight[free]
-    return np.asarray(np.linalg.solve(bordered, np.append(right, cap - tight @ fixed))[:-1], np.float64)
+    def score(self, x: Features) -> float:
+        """Return v' inv(A + x x') x."""
+        v, matrix = self.matrices(x)
+        return float(v @ np.linalg.solve(matrix, self.dense(x)))
 
+    def variances(self) -> dict[Label, Vector]:
+        """Return the diagonal of the inverse of A."""
+        return {BINARY: np.diag(np.linalg.inv(self.matrices()[1]))}
 
-def covariance_after(sigma: Matrix, f: Vector, r: float, blocks: int, keep: str) -> Matrix:
-    """Return the covariance over all blocks after an example with joint features `f`: inv(sigma) + f f'/r is kept.
-
-    `keep`: "full" keeps one matrix a block, "covariance" the diagonal, "precision" the inverse's diagonal.
-    """
-    if keep == "precision":
-        return np.diag(1.0 / (1.0 / np.diag(sigma) + f * f / r))
-    moved = sigma @ f
-    after = sigma - np.outer(moved, moved) / (r + f @ moved)
-    if keep == "covariance":
-        return np.diag(np.diag(after))
-    size = len(f) // blocks
-    return np.asarray(after * np.kron(np.eye(blocks), np.ones((size, size))))
+    def learn(self, x: Features, y: Label) -> None:
+        """Add a mistake, and nothing else."""
+        mistake = self.predict(x) != y
+        self.meet(x, BINARY)
+        if mistake:
+            self.mistakes.append((x, y))
+        v, matrix = self.matrices()
+        self.w[BINARY] = np.linalg.solve(matrix, v)
 
 
-class Twin:
-    """What every twin has: blocks of weights over feature names, both in order of first appearance.
-
-    A block is a class (multiclass), a view (two views) or the one vector of a binary model.
-    """
-
-    def __init__(self, *, task: str = "binary", tie: str = "negative", initial_variance: float = 1.0) -> None:
-        self.task, self.tie, self.initial_variance = task, tie, initial_variance
-        self.names: list[str] = []
-        self.blocks: list[Label] = [] if task == "multiclass" else [BINARY]
-        self.w: dict[Label, Vector] = {block: np.zeros(0) for block in self.blocks}
-        self.sigma: dict[Label, Matrix] = {block: np.zeros((0, 0)) for block in self.blocks}
-
-    def dense(self, x: Features) -> Vector:
-        """Return `x` over the names known; names never seen are left out."""
-        return np.array([float(x.get(name, 0.0)) for name in self.names])
-
-    def meet(self, x: Features, block: Label) -> None:
-        """Make room for the names of `x` and for the block: weight 0, variance `initial_variance`."""
-        self.names += [name for name in x if name not in self.names]
-        if block not in self.blocks:
-            self.blocks.append(block)
-            self.w[block], self.sigma[block] = np.zeros(0), np.zeros((0, 0))
-        for known in self.blocks:
-            old, size = len(self.w[known]), len(self.names)
-            if old < size:
-                sigma = self.initial_variance * np.eye(size)
-                sigma[:old, :old] = self.sigma[known]
-                self.w[known], self.sigma[known] = np.append(self.w[known], np.zeros(size - old)), sigma
-
-    def score(self, x: Any) -> Any:
-        """Score of the positive class, or of each class known."""
-        scores = {block: float(self.w[block] @ self.dense(x)) for block in self.blocks}
-        return scores if self.task == "multiclass" else scores[BINARY]
-
-    def predict(self, x: Any) -> Label:
-        """Return +1 or -1; or the earliest class of the highest score (None: no class is known)."""
-        score = self.score(x)
-        if self.task == "multiclass":
-            return max(self.blocks, key=lambda block: score[block], default=None)
-        return 1 if score > 0.0 or (score == 0.0 and self.tie == "positive") else -1
-
-    def step(self, x: Any, y: Label) -> Step | None:
-        """Return the problem that the example poses, or None where nothing is learned from it."""
-        raise NotImplementedError
-
-    def learn(self, x: Any, y: Label) -> Step | None:
-        """Learn one example; return the problem solved, None where the weights stay."""
-        raise NotImplementedError
-
-    def place(self, parts: Mapping[Label, Vector]) -> Vector:
-        """Lay vectors of some blocks end to end, zeros for the others."""
-        zero = np.zeros(len(self.names))
-        return np.concatenate([parts.get(block, zero) for block in self.blocks])
-
-    def split(self, joint: Vector) -> dict[Label, Vector]:
-        """Cut a joint vector into its blocks."""
-        return dict(zip(self.blocks, np.split(joint, len(self.blocks)), strict=True))
-
-    def joint_sigma(self) -> Matrix:
-        """Covariance over all blocks laid end to end; blocks do not correlate."""
-        size = len(self.names)
-        joint = np.zeros((size * len(self.blocks),) * 2)
-        for i, block in enumerate(self.blocks):
-            joint[i * size : (i + 1) * size, i * size : (i + 1) * size] = self.sigma[block]
-        return joint
-
-
-class MarginTwin(Twin):
-    """PA, PAM, AROW and SPA: the nearest weights that keep the margins, or pay for what they miss.
-
-    Parameters
-    ----------
-    slack
-        Price of a missed margin.
-    constraints
-        How many wrong classes take part, best score first, or "all".
-    keep
-        What is kept of the covariance: None (first order, the identity), "full", "covariance" or "precision".
-    r
-        Noise of the covariance's update.
-    """
+class ClassMeansTwin(Twin):
+    """PA that is also pulled to the difference of the class means, from the mean of the last `queue` weights."""
 
     def __init__(
-        self,
-        *,
-        slack: Slack,
-        constraints: int | str = 1,
-        keep: str | None = None,
-        r: float = 1.0,
-        **common: Any,
+        self, *, slack: Slack, gamma: float, queue: int = 0, freeze_mean_after: int | None = None, **common: Any
     ) -> None:
         super().__init__(**common)
-        self.slack, self.constraints, self.keep, self.r = slack, constraints, keep, r
+        self.slack, self.gamma, self.queue, self.freeze = slack, gamma, queue, freeze_mean_after
+        self.shown: dict[int, list[Features]] = {-1: [], 1: []}
+        self.past: list[Vector] = []
 
-    def sides(self, x: Features, y: Label) -> list[dict[Label, Vector]]:
-        """One constraint each: the signed features of every block it touches."""
-        dense = self.dense(x)
-        if self.task == "binary":
-            return [{BINARY: y * dense}]
-        scores = self.score(x)
-        wrong = sorted((u for u in self.blocks if u != y), key=lambda u: -scores[u])
-        taking_part = wrong if self.constraints == "all" else wrong[: int(self.constraints)]
-        return [{y: dense, u: -dense} for u in taking_part]
-
-    def step(self, x: Features, y: Label) -> Step | None:
-        """Return the problem; None without a wrong class, a norm or a loss."""
-        self.meet(x, y if self.task == "multiclass" else BINARY)
-        sides = self.sides(x, y)
-        dense = self.dense(x)
-        norms = [dense @ self.sigma[block] @ dense for side in sides for block in side]
-        if not sides or not all(np.isfinite(v) and v > 0.0 for v in norms):
-            return None
-        margins = np.array([self.place(side) for side in sides])
-        problem = Step(self.place(self.w), self.joint_sigma(), margins, self.slack)
-        return problem if problem.hinge(problem.start) > NO_LOSS else None
-
-    def joint_features(self, x: Features, y: Label) -> Vector:
-        """Return the f whose outer product the precision grows by: Delta f for one constraint, else all classes'."""
-        if self.task == "binary" or self.constraints == 1:
-            return self.place(self.sides(x, y)[0])
-        return self.place(dict.fromkeys(self.blocks, self.dense(x)))
+    def mean(self) -> Vector:
+        """Return the mean of the positive examples less that of the negative ones; without any, 0."""
+        positive, negative = ([self.dense(x) for x in self.shown[y]] or [self.dense({})] for y in (1, -1))
+        return np.asarray(np.mean(positive, axis=0) - np.mean(negative, axis=0))
 
     def learn(self, x: Features, y: Label) -> Step | None:
-        """Move to the problem's minimiser, then shrink the covariance."""
-        problem = self.step(x, y)
-        if problem is None:
+        """Move the means; where w has a loss, push it, and go to the minimiser from the queue's mean."""
+        self.meet(x, BINARY)
+        if not any(x.values()):
             return None
-        f = self.joint_features(x, y)
-        self.w = self.split(problem.solve_exact())
-        if self.keep is not None:
-            after = covariance_after(problem.sigma, f, self.r, len(self.blocks), self.keep)
-            size = len(self.names)
-            cuts = [slice(i * size, (i + 1) * size) for i in range(len(self.blocks))]
-            self.sigma = {block: after[cut, cut] for block, cut in zip(self.blocks, cuts, strict=True)}
+        if self.freeze is None or sum(map(len, self.shown.values())) < self.freeze:
+            self.shown[y].append(x)
+        w, margin = self.w[BINARY], y * self.dense(x)
+        if 1.0 - margin @ w <= NO_LOSS:
+            return None
+        start = w
+        if self.queue:
+            self.past = [*self.past, w][-self.queue :]
+            start = np.mean([np.append(v, np.zeros(len(w) - len(v))) for v in self.past], axis=0)
+        problem = Step(start, np.eye(len(w)), margin[None, :], self.slack, pull=self.gamma, mean=self.mean())
+        self.w[BINARY] = problem.solve_exact()
         return problem
 
 
-class TwoViewTwin(Twin):
-    """Two-view PA: both views' weights move as little as the margin of their mean, and their agreement, ask for."""
+class DualAveragingTwin(Twin):
+    """AdaGrad-RDA from the list of all gradients of the hinge loss."""
 
-    def __init__(self, *, C: float = 1.0, gamma: float = 0.5, tie: str = "negative") -> None:
-        super().__init__(tie=tie)
-        self.C, self.gamma = C, gamma
-        self.blocks, self.w, self.sigma = [], {}, {}
+    def __init__(self, *, eta: float = 1.0, delta: float = 1.0, l1: float = 1e-4, **common: Any) -> None:
+        super().__init__(**common)
+        self.eta, self.delta, self.l1 = eta, delta, l1
+        self.gradients: list[dict[Label, tuple[int, Features]]] = []
+        self.t = 0
 
-    def score(self, x: Mapping[str, Features]) -> float:
-        """Mean score of the views that have features, known or not."""
-        present = [view for view, features in x.items() if any(features.values())]
-        scores = [float(self.w[view] @ self.dense(x[view])) for view in present if view in self.w]
-        return sum(scores) / len(present) if present else 0.0
+    def gradient(self, x: Features, y: Label) -> dict[Label, tuple[int, Features]]:
+        """Return the sign of x in each block of the loss's gradient."""
+        score = self.score(x)
+        if self.task == "binary":
+            return {BINARY: (-y, x)} if 1.0 - y * score > NO_LOSS else {}
+        wrong = max((label for label in self.blocks if label != y), key=lambda label: score[label], default=None)
+        if wrong is None or 1.0 - (score[y] - score[wrong]) <= NO_LOSS:
+            return {}
+        return {y: (-1, x), wrong: (1, x)}
 
-    def step(self, x: Mapping[str, Features], y: Label) -> Step | None:
-        """Return the problem over the views that have features; None without any or without a loss."""
-        for view, features in x.items():
-            self.meet(features, view)
-        parts = {view: self.dense(features) for view, features in x.items() if any(features.values())}
-        if not parts:
+    def learn(self, x: Features, y: Label) -> DualAveragingStep | None:
+        """Add the example's gradient; every example makes the price of a weight higher."""
+        self.meet(x, y if self.task == "multiclass" else BINARY)
+        if not any(x.values()):
             return None
-        margin = self.place({view: y * d / len(parts) for view, d in parts.items()})
-        agree = None
-        if len(parts) == 2:
-            first, second = parts
-            agree = self.place({first: parts[first], second: -parts[second]})
-        start = self.place(self.w)
-        problem = Step(start, np.eye(len(start)), margin[None, :], Slack(1, self.C), self.gamma, agree)
-        return problem if problem.hinge(start) > NO_LOSS else None
+        self.gradients.append(self.gradient(x, y))
+        self.t += 1
+        rows = [self.place({b: sign * self.dense(f) for b, (sign, f) in g.items()}) for g in self.gradients]
+        problem = DualAveragingStep(np.array(rows), self.t, self.eta, self.delta, self.l1)
+        self.w = self.split(problem.solve_exact())
+        return problem
 
-    def learn(self, x: Mapping[str, Features], y: Label) -> Step | None:
-        """Move to the problem's minimiser."""
-        problem = self.step(x, y)
-        if problem is not None:
-            self.w = self.split(problem.solve_exact())
+
+class ConfidenceTwin(MarginTwin):
+    """CW and SCW: the nearest normal distribution that is as sure of the example as it is asked to be."""
+
+    def __init__(self, *, phi: float | None = None, eta: float = 0.9, form: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.phi, self.form = float(norm.ppf(eta)) if phi is None else phi, form
+
+    def learn(self, x: Features, y: Label) -> Any:
+        """Move to the problem's minimiser; of its covariance the learner keeps what it can."""
+        margins = self.meet_example(x, y)
+        if not margins:
+            return None
+        start, sigma = self.place(self.w), self.joint_sigma()
+        problem = ConfidenceStep(start, sigma, margins[0], self.slack, self.phi, self.form)
+        if problem.hinge(start, sigma) <= NO_LOSS:
+            return None
+        w, after = problem.solve_exact()
+        self.w = self.split(w)
+        assert self.keep is not None
+        self.put_sigma(kept(after, len(self.blocks), self.keep))
         return problem
 
 
@@ -375,18 +194,48 @@ def _arow(
     loss: str = "squared_hinge",
     covariance: str = "diagonal",
     projection: str = "covariance",
+    task: str = "binary",
     **common: Any,
 ) -> Twin:
     slack = Slack(2 if loss == "squared_hinge" else 1, 1.0 / (2.0 * r))
-    return MarginTwin(slack=slack, keep=_keep(covariance, projection), r=r, **common)
+    if covariance == "joint":
+        return JointTwin(slack=slack, r=r, **common)
+    return MarginTwin(slack=slack, keep=_keep(covariance, projection), r=r, task=task, **common)
+
+
+def _means(suffix: str) -> Callable[..., Twin]:
+    def build(C: float = 1.0, gamma: float = 0.5, **common: Any) -> Twin:
+        return ClassMeansTwin(slack=SLACKS[suffix](C), gamma=gamma, **common)
+
+    return build
+
+
+def _herd(C: float = 1.0, covariance: str = "diagonal", projection: str = "covariance", **common: Any) -> Twin:
+    return HerdTwin(C=C, keep=_keep(covariance, projection), **common)
+
+
+def _confidence(suffix: str) -> Callable[..., Twin]:
+    def build(
+        C: float = 1.0, form: str = "stdev", covariance: str = "diagonal", projection: str = "covariance", **common: Any
+    ) -> Twin:
+        return ConfidenceTwin(slack=SLACKS[suffix](C), form=form, keep=_keep(covariance, projection), **common)
+
+    return build
 
 
 TWINS: dict[str, Callable[..., Twin]] = {
+    "perceptron": PerceptronTwin,
+    "sop": SecondOrderPerceptronTwin,
     **{f"pa{s}": _first_order(s, 1) for s in SLACKS},
     **{f"spa{s}": _first_order(s, "all") for s in SLACKS},
+    "cw": lambda form="variance", **options: _confidence("")(form=form, **options),
+    **{f"scw{s}": _confidence(s) for s in ("1", "2")},
     **{f"pam{s}": _pam(s) for s in SLACKS},
     "arow": _arow,
-    "two_view_pa": TwoViewTwin,
+    **{f"pa_mean{s}": _means(s) for s in SLACKS},
+    "two_view_pa": ViewsTwin,
+    "adagrad_rda": DualAveragingTwin,
+    "nherd": _herd,
 }
 
 

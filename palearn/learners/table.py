@@ -250,7 +250,7 @@ LEARNERS: dict[str, Algorithm] = {
         Algorithm(
             "pa_mean",
             "PA with class means, hard margin",
-            "PA-MEAN section III (PAm, PAmW), inner products corrected",
+            "PA-MEAN section II (PAm, PAmW), inner products corrected",
             _MEANS,
             ClassMeans(),
             tasks=("binary",),
@@ -258,7 +258,7 @@ LEARNERS: dict[str, Algorithm] = {
         Algorithm(
             "pa_mean1",
             "PA-I with class means",
-            "PA-MEAN section III (PAm-1), inner products corrected",
+            "PA-MEAN section II (PAm-1), inner products corrected",
             (C, *_MEANS),
             ClassMeans(cap=lambda params: float(params["C"])),
             tasks=("binary",),
@@ -266,7 +266,7 @@ LEARNERS: dict[str, Algorithm] = {
         Algorithm(
             "pa_mean2",
             "PA-II with class means",
-            "PA-MEAN section III (PAm-2), inner products corrected",
+            "PA-MEAN section II (PAm-2), inner products corrected",
             (C, *_MEANS),
             ClassMeans(q=lambda params: (1.0 + params["gamma"]) / (2.0 * params["C"])),
             tasks=("binary",),
