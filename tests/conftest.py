@@ -23,7 +23,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None and roomy and os.access(MEMORY, os.W_OK):
         config.option.basetemp = str(MEMORY / f"palearn-tests-{os.getpid()}")
 
-
     _forget_stale_kernels()
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palearn import datasets, models
+from palearn import datasets, make, models
 from palearn.bucket import Bucket, Plan
 from palearn.evaluate import evaluate
 from palearn.learners import growth
@@ -81,6 +81,27 @@ def adult_case(task: str) -> tuple[Plan, list[Row]]:
 @cache
 def reference(task: str) -> Ran:
     return run(*adult_case(task))
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_three_views_agree_in_the_stream_as_in_one_model(task: str) -> None:
+    """Three views of the adults: the stream's weights are those of one model that is shown the same records."""
+    views = ("person", "job", "more")
+    made = plan(learner("two_view_pa", task=task, C=0.1, gamma=0.05), task=task, views=views)
+    one = make("two_view_pa", task=task, C=0.1, gamma=0.05)
+    people = []
+    for record in map(with_views, adult(300)):
+        person = dict(record.views["person"])
+        more = {name: person.pop(name) for name in list(person) if name.startswith(("age", "sex"))}
+        people.append(Record(label=record.label, views={**record.views, "person": person, "more": more}))
+        one.learn_one({view: people[-1].views[view] for view in views}, record.label)
+    (row,) = run(made, rows([("k", person) for person in people]), cuts=even_cuts(300, 7)).models.values()
+    assert row["n_updates"] == one.n_updates > 100
+    weights = one.weights() if task == "multiclass" else {"": one.weights()}
+    flat = [weights[label][view] for label in weights for view in views]
+    found = {name: value for name, value in zip(row["features"], row["weights"][: len(row["features"])], strict=True)}
+    first = {f"{view}:{name}": w for view, part in zip(views, flat, strict=False) for name, w in part.items()}
+    assert found == first
 
 
 # -- the same bits on real data ---------------------------------------------------------------------------

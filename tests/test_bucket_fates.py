@@ -195,3 +195,11 @@ def test_a_batch_of_nothing() -> None:
     assert bucket.summary.records == 0
     assert bucket.results() == {}
     assert Bucket(plan(learner("pa1")), bucket.to_bytes()).models.keys == []
+
+
+def test_a_joint_covariance_bounds_the_classes_of_a_key() -> None:
+    made = plan(learner("arow", task="multiclass", covariance="joint", max_classes=2), task="multiclass")
+    items = [("k", {"label": label, "features": {"f": 1}}) for label in ("a", "b", "c", "a")]
+    ran = run(made, rows([*items, ("other", {"label": "c", "features": {"f": 1}})]))
+    assert ran.total.reasons == {"too_many_labels": 1}
+    assert {row["key"]: row["labels"] for row in ran.tables["models"]} == {"k": ["a", "b"], "other": ["c"]}

@@ -4,32 +4,30 @@ A new learner is a row here, a step function (where no rule fits) and an oracle 
 
 Papers
 ------
-RB58
-    Rosenblatt: The perceptron, Psychological Review 65, 1958.
-CCG05
-    Cesa-Bianchi, Conconi, Gentile: A second-order perceptron algorithm, SIAM Journal on Computing 34, 2005.
-CDKSS06
-    Crammer, Dekel, Keshet, Shalev-Shwartz, Singer: Online passive-aggressive algorithms, JMLR 7, 2006.
-CW
-    Dredze, Crammer, Pereira: Confidence-weighted linear classification, ICML 2008.
-    Crammer, Dredze, Pereira: Exact convex confidence-weighted learning, NIPS 2008.
-SPA
-    Matsushima, Shimizu, Yoshida, Ninomiya, Nakagawa: Exact passive-aggressive algorithm for multiclass
-    classification using support class, SDM 2010.
-NHERD
-    Crammer, Lee: Learning via Gaussian herding, NIPS 2010.
-PAM
-    Nguyen, Chang, Hui: Distribution-aware online classifiers, IJCAI 2011.
-ADAGRAD
-    Duchi, Hazan, Singer: Adaptive subgradient methods for online learning and stochastic optimization, JMLR 12, 2011.
-AROW
-    Crammer, Kulesza, Dredze: Adaptive regularization of weight vectors, NIPS 2009 / Machine Learning 91, 2013.
-SCW
-    Wang, Zhao, Hoi: Exact soft confidence-weighted learning, ICML 2012.
-TWO-VIEW
-    Nguyen, Chang, Hui: Two-view online learning, PAKDD 2012.
-PA-MEAN
-    Tsai, Tseng, Lee, Pao: Passive and aggressive algorithm with class mean information.
+Rosenblatt 1958
+    The perceptron, Psychological Review 65.
+Cesa-Bianchi, Conconi and Gentile 2005
+    A second-order perceptron algorithm, SIAM Journal on Computing 34.
+Crammer, Dekel, Keshet, Shalev-Shwartz and Singer 2006
+    Online passive-aggressive algorithms, JMLR 7.
+Dredze, Crammer and Pereira 2008
+    Confidence-weighted linear classification, ICML.
+Matsushima, Shimizu, Yoshida, Ninomiya and Nakagawa 2010
+    Exact passive-aggressive algorithm for multiclass classification using support class, SDM. (SPA)
+Crammer and Lee 2010
+    Learning via Gaussian herding, NIPS. (NHERD)
+Nguyen, Chang and Hui 2011
+    Distribution-aware online classifiers, IJCAI. (PAM)
+Duchi, Hazan and Singer 2011
+    Adaptive subgradient methods for online learning and stochastic optimization, JMLR 12. (AdaGrad)
+Wang, Zhao and Hoi 2012
+    Exact soft confidence-weighted learning, ICML. (SCW)
+Nguyen, Chang and Hui 2012
+    Two-view online learning, PAKDD.
+Crammer, Kulesza and Dredze 2013
+    Adaptive regularization of weight vectors, Machine Learning 91; first NIPS 2009. (AROW)
+Tsai, Tseng, Lee and Pao
+    Passive and aggressive algorithm with class mean information. (PAm)
 """
 
 from collections.abc import Callable
@@ -198,34 +196,34 @@ _MEANS = (MEAN_GAMMA, QUEUE, FREEZE)
 LEARNERS: dict[str, Algorithm] = {
     row.name: row
     for row in (
-        Algorithm("perceptron", "Perceptron: moves on a mistake", "RB58", (), _linear(PERCEPTRON)),
+        Algorithm("perceptron", "Perceptron: moves on a mistake", "Rosenblatt 1958", (), _linear(PERCEPTRON)),
         Algorithm(
             "sop",
             "Second-order perceptron",
-            "CCG05 figure 3.1",
+            "Cesa-Bianchi et al. 2005, figure 3.1",
             (A, FORM, MOST_FULL),
             SecondOrderPerceptron(),
             tasks=("binary",),
         ),
-        Algorithm("pa", "Passive-aggressive, hard margin", "CDKSS06 eq. 4, section 8", (), Linear(_pa)),
+        Algorithm("pa", "Passive-aggressive, hard margin", "Crammer et al. 2006, eq. 4 and section 8", (), Linear(_pa)),
         Algorithm(
             "pa1",
             "Passive-aggressive, step capped at C",
-            "CDKSS06 eq. 6 (PA-I); as_printed: SPA table 2",
+            "Crammer et al. 2006, eq. 6 (PA-I); as_printed: Matsushima et al. 2010, table 2",
             (C, PRINTED),
             _with_misprint(_pa1, PRINTED_PA),
         ),
         Algorithm(
             "pa2",
             "Passive-aggressive, squared slack",
-            "CDKSS06 eq. 7 (PA-II); as_printed: SPA table 2",
+            "Crammer et al. 2006, eq. 7 (PA-II); as_printed: Matsushima et al. 2010, table 2",
             (C, PRINTED),
             _with_misprint(_pa2, PRINTED_PA),
         ),
         Algorithm(
             "cw",
             "Confidence-weighted",
-            "PAM section 3.1, CW 2008 eq. 8-10 (variance); SCW-I with C = inf (stdev)",
+            "Dredze et al. 2008, eq. 8-10, Nguyen et al. 2011, section 3.1 (variance); Wang et al. 2012 (stdev)",
             (
                 *_CONFIDENCE,
                 Parameter("form", "variance", "Of the probability constraint.", words=("variance", "stdev")),
@@ -234,23 +232,37 @@ LEARNERS: dict[str, Algorithm] = {
             Linear(_cw),
         ),
         Algorithm(
-            "pam", "PA in Mahalanobis distance, hard margin", "PAM section 3.2; multiclass ours", _PAM, Linear(_pa)
+            "pam",
+            "PA in Mahalanobis distance, hard margin",
+            "Nguyen et al. 2011, section 3.2; multiclass ours",
+            _PAM,
+            Linear(_pa),
         ),
-        Algorithm("pam1", "PA-I in Mahalanobis distance", "PAM section 3.2; multiclass ours", (C, *_PAM), Linear(_pa1)),
         Algorithm(
-            "pam2", "PA-II in Mahalanobis distance", "PAM section 3.2; multiclass ours", (C, *_PAM), Linear(_pa2)
+            "pam1",
+            "PA-I in Mahalanobis distance",
+            "Nguyen et al. 2011, section 3.2; multiclass ours",
+            (C, *_PAM),
+            Linear(_pa1),
+        ),
+        Algorithm(
+            "pam2",
+            "PA-II in Mahalanobis distance",
+            "Nguyen et al. 2011, section 3.2; multiclass ours",
+            (C, *_PAM),
+            Linear(_pa2),
         ),
         Algorithm(
             "arow",
             "Adaptive regularisation of weights",
-            "AROW figure 1 (squared hinge), section 4 (hinge), eq. 25-30 (multiclass)",
+            "Crammer et al. 2013, figure 1 (squared hinge), section 4 (hinge), eq. 25-30 (multiclass)",
             (R, LOSS, _AROW_FORM, *SECOND_ORDER[1:], MOST_CLASSES, CONSTRAINTS),
             Linear(_arow),
         ),
         Algorithm(
             "pa_mean",
             "PA with class means, hard margin",
-            "PA-MEAN section II (PAm, PAmW), inner products corrected",
+            "Tsai et al., section II (PAm, PAmW), inner products corrected",
             _MEANS,
             ClassMeans(),
             tasks=("binary",),
@@ -258,7 +270,7 @@ LEARNERS: dict[str, Algorithm] = {
         Algorithm(
             "pa_mean1",
             "PA-I with class means",
-            "PA-MEAN section II (PAm-1), inner products corrected",
+            "Tsai et al., section II (PAm-1), inner products corrected",
             (C, *_MEANS),
             ClassMeans(cap=lambda params: float(params["C"])),
             tasks=("binary",),
@@ -266,7 +278,7 @@ LEARNERS: dict[str, Algorithm] = {
         Algorithm(
             "pa_mean2",
             "PA-II with class means",
-            "PA-MEAN section II (PAm-2), inner products corrected",
+            "Tsai et al., section II (PAm-2), inner products corrected",
             (C, *_MEANS),
             ClassMeans(q=lambda params: (1.0 + params["gamma"]) / (2.0 * params["C"])),
             tasks=("binary",),
@@ -274,28 +286,28 @@ LEARNERS: dict[str, Algorithm] = {
         Algorithm(
             "spa",
             "Exact multiclass PA over all wrong classes",
-            "SPA section 3.1",
+            "Matsushima et al. 2010, section 3.1",
             (),
             Linear(lambda params, task: Rule(all_constraints=True)),
         ),
         Algorithm(
             "spa1",
             "Exact multiclass PA-I",
-            "SPA section 3.3, sign of theta corrected",
+            "Matsushima et al. 2010, section 3.3, sign of theta corrected",
             (C, PRINTED),
             _with_misprint(_pa1, PRINTED_SPA1, every=True),
         ),
         Algorithm(
             "spa2",
             "Exact multiclass PA-II",
-            "SPA section 3.3, denominator corrected",
+            "Matsushima et al. 2010, section 3.3, denominator corrected",
             (C, PRINTED),
             _with_misprint(_pa2, PRINTED_SPA2, every=True),
         ),
         Algorithm(
             "two_view_pa",
             "Views that must agree, exact solution",
-            "TWO-VIEW section 3, algorithm 1 corrected; more views and classes ours",
+            "Nguyen et al. 2012, section 3, algorithm 1 corrected; more views and classes ours",
             (Parameter("C", 0.1, C.meaning, above=0), GAMMA, PRINTED),
             AgreeingViews(),
             views=True,
@@ -303,7 +315,7 @@ LEARNERS: dict[str, Algorithm] = {
         Algorithm(
             "adagrad_rda",
             "AdaGrad, regularised dual averaging with L1",
-            "ADAGRAD eq. 24; AROW section 6",
+            "Duchi et al. 2011, eq. 24",
             (
                 Parameter("eta", 1.0, "Step size.", above=0),
                 Parameter("delta", 1.0, "Added to the root of the squares' sum.", at_least=0),
@@ -314,21 +326,21 @@ LEARNERS: dict[str, Algorithm] = {
         Algorithm(
             "scw1",
             "Soft confidence-weighted, hinge",
-            "SCW proposition 1 (SCW-I); multiclass ours",
+            "Wang et al. 2012, proposition 1 (SCW-I); multiclass ours",
             (C, *_CONFIDENCE, *SECOND_ORDER),
             Linear(lambda params, task: Rule(SCW, cap=params["C"], phi=_phi(params))),
         ),
         Algorithm(
             "scw2",
             "Soft confidence-weighted, squared hinge",
-            "SCW proposition 2 (SCW-II); multiclass ours",
+            "Wang et al. 2012, proposition 2 (SCW-II); multiclass ours",
             (C, *_CONFIDENCE, *SECOND_ORDER),
             Linear(lambda params, task: Rule(SCW2, q=1.0 / (2.0 * params["C"]), phi=_phi(params))),
         ),
         Algorithm(
             "nherd",
             "Normal herd",
-            "NHERD eq. 15-16; multiclass ours",
+            "Crammer and Lee 2010; multiclass ours",
             (C, *SECOND_ORDER),
             Linear(lambda params, task: Rule(NHERD, q=1.0 / params["C"])),
         ),
