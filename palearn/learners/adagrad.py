@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from palearn.learners.rules import rank_wrong
-from palearn.learners.sparse import NO_LOSS, finite, sign_of, start_outcome, usable
+from palearn.learners.sparse import NO_LOSS, finite, sign_of, start_classes, start_outcome, usable
 
 
 @njit(cache=True)
@@ -59,15 +59,10 @@ def adagrad(rows, layout, u, squares, t, eta, delta, l1, multiclass, tie, out): 
         k, y, known = rows.key[i], rows.y[i], rows.known[i]
         start, blocks = layout.start[k], layout.blocks[k]
         classes = max(known, y + 1) if multiclass else 1
-        top = -1
         for c in range(classes):
             scores[c] = _score(rows, i, start, blocks, c, u, squares, t[k], eta, delta, l1)
-            if multiclass and c < known and (top < 0 or scores[c] > scores[top]):
-                top = c
         if multiclass:
-            start_outcome(out, i, scores[top] if top >= 0 else 0.0, top)
-            if out.scores.shape[0] > 0:
-                out.scores[i, :known] = scores[:known]
+            start_classes(out, i, scores, known)
         else:
             start_outcome(out, i, scores[0], sign_of(scores[0], tie))
         if y < 0:

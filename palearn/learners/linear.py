@@ -25,6 +25,7 @@ from palearn.learners.sparse import (
     shrink,
     sign_of,
     square,
+    start_classes,
     start_outcome,
     usable,
 )
@@ -83,16 +84,11 @@ def binary(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _score_classes(rows, i, layout, w, scores, out):  # type: ignore[no-untyped-def]
     """Score every class the row may have; returns how many. Writes the prediction, of the classes known before."""
-    k, y, known = rows.key[i], rows.y[i], rows.known[i]
-    classes = max(known, y + 1)
-    top = -1
+    k, known = rows.key[i], rows.known[i]
+    classes = max(known, rows.y[i] + 1)
     for c in range(classes):
         scores[c] = dot(rows, i, w, layout.start[k], layout.blocks[k], c)
-        if c < known and (top < 0 or scores[c] > scores[top]):
-            top = c
-    start_outcome(out, i, scores[top] if top >= 0 else 0.0, top)
-    if out.scores.shape[0] > 0:
-        out.scores[i, :known] = scores[:known]
+    start_classes(out, i, scores, known)
     return classes
 
 

@@ -91,3 +91,16 @@ def start_outcome(out, i, score, predicted):  # type: ignore[no-untyped-def]
 def sign_of(score, tie):  # type: ignore[no-untyped-def]
     """Return the binary class of a score: 0 negative, 1 positive; ``tie``: 0 is positive."""
     return 1 if score > 0.0 or (score == 0.0 and tie) else 0
+
+
+@njit(cache=True)
+def start_classes(out, i, scores, known):  # type: ignore[no-untyped-def]
+    """Write a row's prediction: the earliest of the classes known with the highest score; returns it."""
+    top = -1
+    for c in range(known):
+        if top < 0 or scores[c] > scores[top]:
+            top = c
+    start_outcome(out, i, scores[top] if top >= 0 else 0.0, top)
+    if out.scores.shape[0] > 0:
+        out.scores[i, :known] = scores[:known]
+    return top

@@ -20,7 +20,7 @@ left out; one view alone is PA-I.
 import numpy as np
 from numba import njit
 
-from palearn.learners.sparse import IDENTITY, NO_LOSS, dot, finite, move, sign_of, start_outcome, usable
+from palearn.learners.sparse import IDENTITY, NO_LOSS, dot, finite, move, sign_of, start_classes, start_outcome, usable
 
 #: Coordinate ascent ends when no margin moves by more than this part of the largest loss,
 TOLERANCE = 1e-13
@@ -163,22 +163,19 @@ def agreeing_views(views, layout, w, cap, gamma, multiclass, printed, tie, out):
                 order[held] = v
                 held += 1
         present = order[:held]
-        top = -1
         for c in range(classes):
             total = 0.0
             for v in present:
                 scores[v, c] = dot(views[v], i, w, start, blocks, c)
                 total += scores[v, c]
             mean[c] = finite(total / held) if held else 0.0
-            if multiclass and c < known and (top < 0 or mean[c] > mean[top]):
-                top = c
         if multiclass:
-            start_outcome(out, i, mean[top] if top >= 0 else 0.0, top)
-            if out.scores.shape[0] > 0:
-                out.scores[i, :known] = mean[:known]
+            compared = start_classes(out, i, mean, known)
         else:
+            compared = 0
             start_outcome(out, i, mean[0], sign_of(mean[0], tie))
-        out.difference[i] = _disagreement(scores, present, max(top, 0)) if top >= 0 or not multiclass else -1.0
+        if compared >= 0:
+            out.difference[i] = _disagreement(scores, present, compared)
         if y < 0:
             continue
         wrong = -1
