@@ -54,14 +54,11 @@ class MatrixModel:
         nothing = layout_of(np.zeros(0, np.int64), np.zeros(0, np.int64))
         self.arrays = {spec.name: grown(spec, np.zeros(0), nothing, self.layout) for spec in learner.arrays}
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what pickle and copy keep: the learner by name, for its rules are functions."""
-        return self.__dict__ | {"learner": self.learner.identity | {"task": self.learner.task}}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        kept = dict(state["learner"])
-        self.learner = Learner(kept.pop("name"), kept.pop("algorithm"), options=kept.pop("params"), **kept)
+        # Loaded arrays may be mapped from a file that is not to be written.
+        self.layout = layout_of(np.array(self.layout.features), np.array(self.layout.blocks))
+        self.arrays = {name: np.array(array) for name, array in self.arrays.items()}
 
     def go_on_with(self, learner: Learner) -> None:
         """Learn on with a learner of the same task that keeps the same arrays, say with another C."""

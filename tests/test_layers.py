@@ -23,7 +23,10 @@ LAYERS = (
     "examples",
     "models",
     "codec",
+    "shortcut",
     "model",
+    "river",
+    "sklearn",
     "__init__",  # the package's own front: make, from_bytes, learners
     "results",
     "intake",
@@ -45,6 +48,8 @@ LAYERS = (
 HOMES = {
     "pyspark": ("palearn/spark/", "palearn/cli.py"),
     "kafka": ("palearn/kafka/",),
+    "sklearn": ("palearn/sklearn/",),
+    "river": ("palearn/river.py",),
 }
 
 FILES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "jobs").glob("*.py")])

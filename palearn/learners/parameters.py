@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from palearn.errors import LearnerError
 
 Value = float | int | bool | str | None
@@ -69,6 +71,7 @@ class Parameter:
 
     def check(self, value: object, owner: str) -> Value:
         """Return ``value`` as it is used, or raise a LearnerError that names owner, value and domain."""
+        value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, str) and value in self.words:
             return value
         if (self.truth and isinstance(value, bool)) or (self.optional and value is None):

@@ -393,6 +393,9 @@ class Learner:
             raise LearnerError(f"{algorithm}: covariance='joint' is for task='multiclass', got {task!r}")
         self.arrays: tuple[ArraySpec, ...] = self.row.form.arrays(self.params)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.identity | {"task": self.task},)
+
     @property
     def _joint(self) -> bool:
         return self.params.get("covariance") == "joint"
@@ -446,3 +449,9 @@ class Learner:
         if spec is None or not spec.triangular:
             return None if spec is None else arrays[spec.name]
         return np.asarray(growth.variances(spec.shape == JOINT, arrays[spec.name], layout, keys))
+
+
+def _again(spec: dict[str, Any]) -> Learner:
+    """Return the learner of a pickle: its rules are functions of the table, which only their row's name brings back."""
+    known = dict(spec)
+    return Learner(known.pop("name"), known.pop("algorithm"), options=known.pop("params"), **known)
