@@ -1,7 +1,9 @@
 """One model, one key: River's conventions over the very arrays and bytes that the stream uses."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +15,8 @@ from palearn.labels import DEFAULT_BINARY, Known, classify, start
 from palearn.learners import LEARNERS, Learner, Outcome
 from palearn.metrics import N_LEARNED, N_SEEN, UPDATES
 from palearn.models import Examples, Models, Settings
-from palearn.records import BIAS, LabelValue, Record, check_label, check_weight, numbers
+from palearn.records import BIAS, LabelValue, Record, check_label, numbers
+from palearn.shortcut import Shortcut
 from palearn.types import FloatArray
 
 _KEY = ""
@@ -27,8 +30,11 @@ class Model:
     """
 
     def __init__(self, settings: Settings, learner: Learner, models: Models | None = None) -> None:
-        self._settings, self._learner = settings, learner
-        self._models = models or Models(settings, [learner])
+        self._learner = learner
+        self._use(models or Models(settings, [learner]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return from_bytes, (self.to_bytes(),)
 
     # -- learning and predicting -----------------------------------------------------------------------
 
@@ -50,12 +56,21 @@ class Model:
         RecordError
             A feature is no finite number, or the label contradicts the task.
         """
-        y = y.item() if isinstance(y, np.generic) else y
+        y = _python(y)
         if y is None:
             raise RecordError("bad_label", "learn_one needs a label, got None")
         check_label(y)
         if weight is not None:
-            check_weight(weight)
+            weight = _weight(weight)
+        if not self._shortcut.learn(x, y, weight):
+            self._learn_record(x, y, weight)
+        return self
+
+    def _use(self, models: Models) -> None:
+        self._models, self._settings, self._shortcut = models, models.settings, Shortcut(models)
+
+    def _learn_record(self, x: Mapping[str, Any], y: LabelValue, weight: float | None) -> None:
+        """Learn an example as a batch of one record."""
         settings = self._settings_for(x)
         models = self._models if settings == self._settings else Models(settings, [self._learner])
         labels = [list(row) for row in models.labels] or [start(settings.task, settings.positive)]
@@ -68,10 +83,11 @@ class Model:
         except LearnerError:
             models.labels = before
             if not len(models.counts):
-                self._models = Models(self._settings, [self._learner])
+                self._use(Models(self._settings, [self._learner]))
             raise
-        self._models, self._settings = models, settings
-        return self
+        if models is not self._models:
+            self._use(models)
+        self._shortcut.found(y, examples.y)
 
     def score_one(self, x: Mapping[str, Any]) -> float | dict[LabelValue, float]:
         """Return the score w.x (binary; > 0 is positive), or each known class's score (multiclass)."""
@@ -93,10 +109,15 @@ class Model:
 
     @property
     def labels(self) -> list[Any]:
-        """Labels in class order; binary: [negative, positive]."""
-        known = self._models.labels[0] if self._models.keys else [None, self._settings.positive]
-        if self._settings.task == "binary" and self._settings.positive is None:
-            return default_labels(known)
+        """Labels in class order; binary: [negative, positive], a label not seen yet made up to match the other."""
+        known = self.known_labels
+        signed = self._settings.task == "binary" and self._settings.positive is None
+        return default_labels(known) if signed else known
+
+    @property
+    def known_labels(self) -> list[Any]:
+        """Labels seen so far, in class order; binary: [negative, positive], None where none was seen or named."""
+        known = self._models.labels[0] if self._models.keys else start(self._settings.task, self._settings.positive)
         return list(known)
 
     @property
@@ -133,7 +154,7 @@ class Model:
         if not models.keys:
             return {}
         names = [models.vocabulary.names[j] for j in models.feature.tolist()]
-        table = values.reshape(len(names), -1)
+        table = values.reshape(len(names), int(models.layout.blocks[0]))
         chosen = learner_features(self._learner, models, names)
         blocks = [{names[j]: float(table[j, c]) for j in chosen} for c in range(table.shape[1])]
         if self._learner.row.views:
@@ -152,6 +173,8 @@ class Model:
 
     def _settings_for(self, x: Mapping[str, Any]) -> Settings:
         """Return the settings, with the views' names taken from the first example that has them."""
+        if not isinstance(x, Mapping):
+            raise RecordError("bad_features", f"features must be a mapping of names to values, got {x!r:.80}")
         nested = bool(x) and all(isinstance(part, Mapping) for part in x.values())
         if self._settings.views or not (nested or self._learner.row.views):
             return self._settings
@@ -164,6 +187,9 @@ class Model:
 
     def _outcome(self, x: Mapping[str, Any]) -> Outcome | None:
         """Score one example; None before there is anything to score it with."""
+        out = self._shortcut.score(x)
+        if out is not None:
+            return out
         settings = self._settings_for(x)
         record = _record(settings, x)
         if not self._models.keys or not self.labels:
@@ -184,7 +210,23 @@ def _plain(features: Any) -> Any:
     """Return a mapping as a dict of Python's own numbers; numpy's booleans are none of them."""
     if not isinstance(features, Mapping):
         return features
-    return {name: item.item() if isinstance(item, np.generic) else item for name, item in features.items()}
+    return {name: _python(item) for name, item in features.items()}
+
+
+def _python(item: Any) -> Any:
+    """Return a numpy scalar as Python's own, anything else as it is."""
+    return item.item() if isinstance(item, np.generic) else item
+
+
+def _weight(weight: Any) -> float:
+    """Return a weight as a finite number > 0, or raise ``bad_weight``."""
+    try:
+        number = float(weight) if isinstance(weight, Real) and not isinstance(weight, bool) else 0.0
+    except OverflowError:
+        number = math.inf
+    if not 0.0 < number < math.inf:
+        raise RecordError("bad_weight", f"weight must be a finite number > 0, got {weight!r:.80}")
+    return number
 
 
 def _examples(models: Models, record: Record, labels: list[Known]) -> Examples:
@@ -276,6 +318,13 @@ def make(
         raise LearnerError(f"{name}: bias must be True or False, got {bias!r}")
     if positive is not None and task != "binary":
         raise LearnerError(f"{name}: positive={positive!r} is for the binary task, task is {task!r}")
+    positive = _python(positive)
+    try:
+        check_label(positive)
+    except RecordError:
+        raise LearnerError(
+            f"{name}: positive must be a label (text, a finite number or a boolean) or None, got {positive!r:.80}"
+        ) from None
     learner = Learner(name, name, task=task, tie=tie, options=options)
     return Model(Settings(task=task, positive=positive, bias=bias, max_features=None), learner)
 

@@ -191,6 +191,20 @@ class Models:
             first = stop
         return outcomes, learn
 
+    def add_features(self, new: Int32Array) -> None:
+        """Give the only key features that are new to it."""
+        nothing = np.zeros(0, np.int64)
+        self._grow(new, np.array([new.size]), nothing, nothing)
+
+    def learn_row(self, row: Rows, outcomes: list[Outcome]) -> None:
+        """Score, learn and count a row of the only key, whose features and label the key has."""
+        n = int(self.counts[0, metrics.N])
+        if n < self.settings.window and n % 8 == 0:  # the window's bits begin a byte
+            self._grow_window(row.key, row.y)
+        for learner, state, out in zip(self.learners, self.states, outcomes, strict=True):
+            learner.run([row], self.layout, state.arrays, out)
+        self._count(row.key, row.y, row.learn, outcomes)
+
     def score(self, examples: Examples) -> list[Outcome]:
         """Score examples without learning or counting; ``Outcome.scores`` holds every class's score."""
         flat, n = examples.flat, examples.key.size
@@ -227,6 +241,9 @@ class Models:
     def _run(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: _Tail, outcomes: list[Outcome]) -> None:
         self._score(flat, slot, first, stop, tail, outcomes)
         key, y, _, learn, _ = tail
+        self._count(key, y, learn, outcomes)
+
+    def _count(self, key: IntArray, y: IntArray, learn: BoolArray, outcomes: list[Outcome]) -> None:
         n = self.counts[:, metrics.N].copy()
         for state, out in zip(self.states, outcomes, strict=True):
             metrics.count_learner(
@@ -236,7 +253,7 @@ class Models:
         metrics.count_keys(key, y, learn, self.class_ptr, self.counts, self.label_counts)
 
     def _grow(self, new: Int32Array, added: IntArray, key: IntArray, y: IntArray) -> None:
-        """Make room for new keys, features and classes, and for the window bits of a run of rows."""
+        """Make room for new keys, features and classes, and for the counts of a run of rows."""
         keys, before = len(self.keys), len(self.counts)
         if new.size:
             feature_ptr = pointers(np.diff(self.feature_ptr) + added)
@@ -254,10 +271,15 @@ class Models:
             for state in self.states:
                 state.counts, state.sums = _more_rows(state.counts, keys), _more_rows(state.sums, keys)
         self._grow_arrays(classes, keys > before)
+        self._grow_window(key, y)
+
+    def _grow_window(self, key: IntArray, y: IntArray) -> None:
+        """Make room for the window bits of a run of rows."""
+        keys = len(self.keys)
         labelled = np.bincount(key[y >= 0], minlength=keys)
         seen = np.minimum(self.counts[:, metrics.N] + labelled, self.settings.window)
         ring_ptr = pointers((seen + 7) // 8)
-        if keys > before or ring_ptr[-1] != self.ring_ptr[-1]:
+        if ring_ptr.size != self.ring_ptr.size or ring_ptr[-1] != self.ring_ptr[-1]:
             old = _extended(self.ring_ptr, keys)
             for state in self.states:
                 state.ring = _spread(state.ring, old, ring_ptr)

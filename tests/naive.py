@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import norm
 
 from tests.problems import ConfidenceStep, DualAveragingStep, Matrix, Slack, Step, Vector
-from tests.twins import BINARY, NO_LOSS, Features, HerdTwin, JointTwin, Label, MarginTwin, Twin, ViewsTwin, kept
+from tests.twins import BINARY, NO_LOSS, Features, HerdTwin, JointTwin, Label, MarginTwin, Twin, ViewsTwin
 
 __all__ = ["BINARY", "TWINS", "Matrix", "Twin", "Vector", "make"]
 
@@ -157,10 +157,10 @@ class ConfidenceTwin(MarginTwin):
         problem = ConfidenceStep(start, sigma, margins[0], self.slack, self.phi, self.form)
         if problem.hinge(start, sigma) <= NO_LOSS:
             return None
-        w, after = problem.solve_exact()
+        w, s = problem.solve_margin()
         self.w = self.split(w)
-        assert self.keep is not None
-        self.put_sigma(kept(after, len(self.blocks), self.keep))
+        self.r = 1.0 / (1.0 / s - 1.0 / float(margins[0] @ sigma @ margins[0]))
+        self.put_sigma(self.shrunk(sigma, margins[0]))
         return problem
 
 

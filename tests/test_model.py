@@ -1,5 +1,10 @@
 """One model, one key: River's conventions over the arrays and bytes of the stream."""
 
+import copy
+import pickle
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -177,7 +182,9 @@ def test_classes_of_all_kinds() -> None:
     assert [m.predict_one({f"f{i}": 1}) for i in range(5)] == labels
 
 
-@pytest.mark.parametrize("label", ["spam", float("nan"), float("inf"), None])
+@pytest.mark.parametrize(
+    "label", ["spam", float("nan"), float("inf"), None, [1], (1,), {}, b"spam", 2**70, 1j, object()]
+)
 def test_a_label_that_does_not_fit_is_refused_and_changes_nothing(label: Any) -> None:
     m = palearn.make("pa")
     with pytest.raises(RecordError, match="bad_label"):
@@ -234,6 +241,19 @@ def test_features_that_are_not_finite_are_refused(value: Any) -> None:
     assert_unused(m)
 
 
+@pytest.mark.parametrize("x", [[1, 2], "text", None, 3, np.ones(2), {1, 2}])
+@pytest.mark.parametrize("name", ["pa", "two_view_pa"])
+def test_features_that_are_no_mapping_are_refused(name: str, x: Any) -> None:
+    m = palearn.make(name)
+    for _ in range(2):
+        before = m.to_bytes()
+        for call in (m.predict_one, m.score_one, lambda x: m.learn_one(x, 1)):
+            with pytest.raises(RecordError, match="bad_features: features must be a mapping of names to values, got"):
+                call(x)
+        assert m.to_bytes() == before
+        m.learn_one(example(name), 1)
+
+
 @pytest.mark.parametrize("x", [{"f": {"g": 1}, "h": 1}, {"f": [1]}, {"f": object()}, {"(bias)": 1}])
 def test_features_that_cannot_be_used_are_refused(x: Any) -> None:
     m = palearn.make("pa")
@@ -261,6 +281,15 @@ def test_an_empty_example_is_counted_but_not_learned() -> None:
     assert set(m.weights().values()) <= {0.0}
 
 
+@pytest.mark.parametrize(("name", "task"), EVERY)
+def test_weights_of_a_model_without_features(name: str, task: str) -> None:
+    label = 1 if task == "binary" else "x"
+    m = palearn.make(name, task=task, bias=False)
+    m.learn_one({"page": {}, "link": {}} if LEARNERS[name].views else {}, label)
+    nothing: dict[str, Any] = {"page": {}, "link": {}} if LEARNERS[name].views else {}
+    assert m.weights() == (nothing if task == "binary" else {"x": nothing})
+
+
 def test_weight_multiplies_c() -> None:
     m = palearn.make("pa1", C=0.1, bias=False).learn_one({"f": 1}, 1, weight=3)
     assert m.weights() == pytest.approx({"f": 0.3})
@@ -272,12 +301,37 @@ def test_weight_multiplies_c() -> None:
     )
 
 
-@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf")])
-def test_weights_outside_their_domain_are_refused(weight: float) -> None:
+@pytest.mark.parametrize(
+    "weight",
+    [
+        0,
+        -1,
+        float("nan"),
+        float("inf"),
+        10**400,
+        "x",
+        "1",
+        True,
+        False,
+        np.bool_(True),
+        [1],
+        1j,
+        Decimal("1"),
+        object(),
+    ],
+    ids=str,
+)
+def test_weights_outside_their_domain_are_refused(weight: Any) -> None:
     m = palearn.make("pa")
-    with pytest.raises(RecordError, match="bad_weight"):
+    with pytest.raises(RecordError, match="bad_weight: weight must be a finite number > 0, got"):
         m.learn_one(X, 1, weight=weight)
     assert_unused(m)
+
+
+@pytest.mark.parametrize("weight", [2, 2.0, np.float32(2), np.int64(2), Fraction(2)])
+def test_weights_of_all_kinds(weight: Any) -> None:
+    m = palearn.make("pa1", C=0.1, bias=False).learn_one({"f": 1}, 1, weight=weight)
+    assert m.weights() == pytest.approx({"f": 0.2})
 
 
 def test_more_features_than_a_full_covariance_holds() -> None:
@@ -296,6 +350,26 @@ def test_many_features_in_one_example() -> None:
     x = {f"f{i}": 1 for i in range(10_050)}
     with seconds(20):
         assert len(palearn.make("pa", bias=False).learn_one(x, 1).weights()) == 10_050
+
+
+# -- copies ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize(("name", "task"), EVERY)
+def test_a_copy_is_equal_and_learns_on_alike(name: str, task: str, copied: Callable[[Any], Any]) -> None:
+    labels: list[Any] = [1, -1] if task == "binary" else ["x", "y"]
+    m = palearn.make(name, task=task)
+    for label in [None, *labels, *labels]:
+        if label is not None:
+            m.learn_one(example(name), label)
+        m.predict_one({"page": {"new": 1}, "link": {}} if LEARNERS[name].views else {"new": 1})
+        other = copied(m)
+        assert other.to_bytes() == m.to_bytes()
+        assert repr(other) == repr(m)
+    other.learn_one(example(name), labels[0])
+    assert other.to_bytes() != m.to_bytes()
+    assert m.learn_one(example(name), labels[0]).to_bytes() == other.to_bytes()
 
 
 # -- predicting changes nothing ---------------------------------------------------------------------------

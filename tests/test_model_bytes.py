@@ -48,6 +48,10 @@ def example(name: str) -> dict[str, Any]:
         ("pa", {"tie": "both"}, "tie must be"),
         ("pa", {"bias": 1}, "bias must be"),
         ("pa", {"task": "multiclass", "positive": "spam"}, "positive"),
+        ("pa", {"positive": ["spam"]}, r"positive must be a label .*, got \['spam'\]"),
+        ("pa", {"positive": float("nan")}, "positive must be a label .*, got nan"),
+        ("pa", {"positive": 2**70}, "positive must be a label"),
+        ("pa", {"positive": b"spam"}, "positive must be a label"),
     ],
 )
 def test_options_are_checked_when_made(name: str, options: dict[str, Any], message: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import palearn
 from tests import naive
-from tests.cases import CASES, Case, assert_same, assert_same_variances, but, dense, examples, load, pair
+from tests.cases import CASES, Case, assert_same, assert_same_variances, but, dense, examples, load, of, pair
 from tests.twins import covariance_after
 
 UPDATES = 300
@@ -58,6 +58,29 @@ def test_every_step_is_the_optimum(case: Case) -> None:
     assert updates >= UPDATES
     assert max(worst["faces"], worst["scipy"], worst["margin"]) <= GAP
     assert worst["scipy is behind"] <= 1e-7, "scipy did not come near the optimum: it judges nothing"
+
+
+@pytest.mark.parametrize("case", of("two_view_pa"), ids=str)
+def test_views_of_any_size_reach_the_optimum(case: Case) -> None:
+    """Counts beside shares: the squared norms of an example's views differ by up to 1e6."""
+    rng, worst, updates = np.random.default_rng(5), 0.0, 0
+    model, twin = pair(case, {"C": 10.0, "gamma": 1.0}, bias=False)
+    weights = model.weights()
+    for full, y in examples(case, 5):
+        sizes = 10.0 ** rng.uniform(-1.5, 1.5, size=case.views)
+        x = {v: {f: u * size for f, u in part.items()} for (v, part), size in zip(full.items(), sizes, strict=True)}
+        load(twin, weights, {})
+        problem = twin.learn(x, y)
+        model.learn_one(x, y)
+        weights = model.weights()
+        if problem is not None:
+            value = problem.objective(twin.place(dense(twin, weights, 0.0)))
+            worst = max(worst, (value - problem.objective(twin.place(twin.w))) / max(1.0, value))
+            updates += 1
+        if updates == UPDATES // 3:
+            break
+    print(f"{case}: {updates} updates, worst gap {worst:.1e}")
+    assert worst <= GAP
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -110,11 +133,11 @@ def covariance(model: Any) -> naive.Matrix:
     return np.array(columns)
 
 
-@pytest.mark.parametrize("name", ["pam", "pam1", "pam2", "arow"])
+@pytest.mark.parametrize("name", ["pam", "pam1", "pam2", "arow", "cw", "scw1", "scw2", "nherd", "sop"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_full_covariance_stays_symmetric_and_positive(name: str, seed: int) -> None:
     model: Any = palearn.make(name, covariance="full", bias=False)
-    for x, y in itertools.islice(examples(Case(name, "binary", "hard"), seed), 80):
+    for x, y in itertools.islice(examples(Case(name, "binary", "none"), seed), 80):
         model.learn_one(x, y)
     sigma = covariance(model)
     assert np.abs(sigma - np.diag(np.diag(sigma))).max() > 1e-3
@@ -142,11 +165,14 @@ def test_a_view_of_unseen_features_is_a_view_of_score_zero() -> None:
     assert model.weights() == {"page": {"new": pytest.approx(0.5)}, "link": {"a": pytest.approx(1.5)}}
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.options.get("constraints", 1) == 1], ids=str)
+HINGE = [c for c in but("perceptron", "sop", "cw", "scw1", "scw2") if c.options.get("constraints", 1) == 1]
+
+
+@pytest.mark.parametrize("case", HINGE, ids=str)
 def test_a_loss_of_at_most_1e_10_is_no_loss(case: Case) -> None:
     """Examples scaled so that their margin is 1 - loss."""
     model, _ = pair(case, case.settings()[-1], bias=False)
-    x = {"page": {"a": 1.0}, "link": {"b": 1.0}} if case.strengths == "views" else {"a": 1.0, "b": 0.5}
+    x = case.shape({"a": 1.0}, {"b": 1.0}) if case.views else {"a": 1.0, "b": 0.5}
     first, second = ("c", "d") if case.task == "multiclass" else (-1, 1)
     for y in (first, *[second] * 10):
         model.learn_one(x, y)
@@ -164,11 +190,8 @@ def test_a_loss_of_at_most_1e_10_is_no_loss(case: Case) -> None:
 @pytest.mark.parametrize(("tie", "sign"), [("negative", -1), ("positive", 1)])
 def test_a_score_of_zero_predicts_what_tie_says(case: Case, tie: str, sign: int) -> None:
     model = palearn.make(case.name, tie=tie, bias=False, **case.options)
-    zero: Any = {"zero": 1.0}
-    one: Any = {"one": 1.0}
-    other: Any = {"other": 1.0}
-    if case.strengths == "views":
-        zero, one, other = ({"page": zero, "link": {}}, {"page": one, "link": {}}, {"page": {}, "link": other})
+    zero, one = case.shape({"zero": 1.0}), case.shape({"one": 1.0})
+    other = case.shape({}, {"other": 1.0}) if case.views else {"other": 1.0}
     for _ in range(2):
         assert model.score_one(zero) == 0.0
         assert model.predict_one(zero) == sign
@@ -185,8 +208,11 @@ def test_equal_scores_predict_the_class_that_came_first() -> None:
     assert model.predict_one({"new": 1.0}) == "z"
 
 
+# With a joint covariance two equal weights are equal up to the tolerance of Hildreth's method, and no tie.
 FEW_CONSTRAINTS = [
-    c for c in CASES if c.task == "multiclass" and "spa" not in c.name and c.options.get("constraints") != "all"
+    c
+    for c in but("spa", "spa1", "spa2")
+    if c.task == "multiclass" and c.options.get("constraints", 1) in ((1,) if "joint" in c.options.values() else (1, 2))
 ]
 
 
@@ -194,12 +220,13 @@ FEW_CONSTRAINTS = [
 def test_of_wrong_classes_that_tie_the_earlier_take_part(case: Case) -> None:
     model, _ = pair(case, case.settings()[0], bias=False)
     constraints = case.options.get("constraints", 1)
-    examples = [({"old": 1.0}, label) for label in ("z", "a", "m", "k")]
+    examples = [(case.shape({"old": 1.0}), label) for label in ("z", "a", "m", "k")]
     expected = ["z", "a"][:constraints]
     if constraints == 2:  # and where a better one, met later, pushes one of them out
-        examples.append(({"k": 1.0}, "k"))
+        examples.append((case.shape({"k": 1.0}), "k"))
         expected = ["z", "k"]
     for x, y in examples:
         model.learn_one(x, y)
-    model.learn_one({"new": 1.0, "k": 0.01}, "m")
-    assert [label for label, weights in model.weights().items() if weights.get("new", 0.0) < 0.0] == expected
+    model.learn_one(case.shape({"new": 1.0, "k": 0.01}), "m")
+    blocks = {label: weights["page"] if case.views else weights for label, weights in model.weights().items()}
+    assert [label for label, weights in blocks.items() if weights.get("new", 0.0) < 0.0] == expected
