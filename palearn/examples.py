@@ -53,17 +53,21 @@ class Vocabulary:
             by_view[view][rest] = number
 
     def add(self, full: str, name: str) -> int:
-        """Number a new name; one that is too long or reserved is remembered as refused."""
+        """Number a new name; one that is refused is remembered as such."""
         number = len(self.names)
         self.names.append(full)
-        if len(name) > MAX_NAME:
-            self.refused[number] = RecordError(
-                "name_too_long",
-                f"a feature's name has {len(name)} characters, at most {MAX_NAME} are allowed",
-            )
-        elif name == BIAS:
-            self.refused[number] = RecordError("reserved_name", f"the feature name {BIAS!r} is the bias's own")
+        fault = name_fault(name)
+        if fault is not None:
+            self.refused[number] = fault
         return number
+
+
+def name_fault(name: str) -> RecordError | None:
+    """Return why a feature may not be named so, or None."""
+    if len(name) > MAX_NAME:
+        detail = f"a feature's name has {len(name)} characters, at most {MAX_NAME} are allowed"
+        return RecordError("name_too_long", detail)
+    return RecordError("reserved_name", f"the feature name {BIAS!r} is the bias's own") if name == BIAS else None
 
 
 @dataclass

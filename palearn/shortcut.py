@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from palearn.examples import learnable, select
+from palearn.examples import learnable, name_fault, select
 from palearn.learners import Outcome, Rows, empty_outcome
 from palearn.models import Models
 from palearn.records import LabelValue
@@ -106,16 +106,13 @@ class Shortcut:
         """
         slots, models, vocabulary = self._slots, self._models, self._models.vocabulary
         fresh = [name for name in x if name not in slots]
-        if not all(isinstance(name, str) for name in fresh):
+        if not all(isinstance(name, str) and name_fault(name) is None for name in fresh):
             return None
-        numbers = [vocabulary.tables[0][name] for name in fresh]
-        if not vocabulary.refused.keys().isdisjoint(numbers):
-            return None
-        if add:
+        if add:  # a name that is only scored is not taken up: a model that only predicts must not grow
             fits = learnable(1, np.array([0, value.size]), value, models.settings.bias)[0]
             if not fits or len(models.feature) + len(fresh) > models.limit:
                 return None
-            models.add_features(np.array(numbers, np.int32))
+            models.add_features(np.array([vocabulary.tables[0][name] for name in fresh], np.int32))
             self._find()
         return np.fromiter((slots.get(name, -1) for name in x), np.int32, value.size)
 

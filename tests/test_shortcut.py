@@ -169,3 +169,15 @@ def test_an_example_that_cannot_be_learned_brings_no_features() -> None:
         m.learn_one(x, 1)
     assert list(m.weights()) == ["a", "b"]
     assert (m.n_seen, m.n_learned) == (6, 2)
+
+
+def test_a_model_that_only_predicts_does_not_grow() -> None:
+    model = palearn.make("pa1").learn_one({"a": 1.0}, 1)
+    names = list(model._models.vocabulary.names)
+    for i in range(100):
+        assert model.predict_one({"a": 1.0, f"new{i}": 2.0}) == 1
+    assert model._models.vocabulary.names == names
+    for name, reason in (("x" * 513, "name_too_long"), ("(bias)", "reserved_name")):
+        with pytest.raises(RecordError) as caught:
+            model.predict_one({"a": 1.0, name: 2.0})
+        assert caught.value.reason == reason

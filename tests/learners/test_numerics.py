@@ -96,13 +96,13 @@ def test_scores_that_overflow_in_both_directions_are_no_nan() -> None:
 
 
 @every_variant
-@pytest.mark.parametrize("kind", [np.float32, np.float16, np.longdouble])
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_numpy_numbers_are_learned_as_the_float64_of_the_same_value(variant: Variant, kind: Any) -> None:
     def each(x: Any, change: Callable[[float], Any]) -> Any:
         return {f: each(v, change) if isinstance(v, dict) else change(v) for f, v in x.items()}
 
     one, other = variant.make(bias=True), variant.make(bias=True)
-    for x, y in [*variant.normal(2, 20), (variant.shape({"a": 6e-8, "b": 6e4}), CLASSES[variant.task][0])]:
+    for x, y in [*variant.normal(2, 15), (variant.shape({"a": 6e-8, "b": 6e4}), CLASSES[variant.task][0])]:
         assert one.score_one(each(x, kind)) == other.score_one(each(x, lambda v: float(kind(v))))
         one.learn_one(each(x, kind), y)
         other.learn_one(each(x, lambda v: float(kind(v))), y)
@@ -194,7 +194,7 @@ def test_100_000_updates_at_a_condition_of_1e12(name: str) -> None:
     for direction in rotation().T:
         whole = [Fraction(float(value)) for value in direction]
         right = float(sum(a * sigma[i][j] * b for i, a in enumerate(whole) for j, b in enumerate(whole)))
-        assert (u.T @ direction) ** 2 @ d == pytest.approx(right, rel=1e-9, abs=0.0)
+        assert (u.T @ direction) ** 2 @ d == pytest.approx(right, rel=1e-10, abs=0.0)
 
 
 def test_subtraction_loses_the_same_covariance() -> None:
@@ -232,8 +232,8 @@ def test_a_well_conditioned_covariance_agrees_with_a_longer_float(name: str, for
         moved = sigma @ row
         sigma -= pull(name, tau, row @ moved, options) * np.outer(moved, moved)
     u, d = factors(model)
-    np.testing.assert_allclose((u * d) @ u.T, sigma.astype(np.float64), rtol=1e-12, atol=1e-13 * np.abs(sigma).max())
-    np.testing.assert_allclose(model.variances()[0], np.diag(sigma).astype(np.float64), rtol=1e-12)
+    np.testing.assert_allclose((u * d) @ u.T, sigma.astype(np.float64), rtol=1e-13, atol=1e-14 * np.abs(sigma).max())
+    np.testing.assert_allclose(model.variances()[0], np.diag(sigma).astype(np.float64), rtol=1e-13)
     variances = np.empty(FEATURE_COUNT)
     triangle.variances(model.arrays["factors"], 0, FEATURE_COUNT, variances)
     assert (variances == model.variances()[0]).all()
@@ -258,6 +258,13 @@ def assert_same_bits(one: MatrixModel, other: MatrixModel) -> None:
         assert array.tobytes() == other.arrays[name].tobytes(), name
 
 
+def diagonals(model: MatrixModel) -> Array:
+    """D of each triangle that the model has."""
+    joint = model.learner.params.get("covariance") == "joint"
+    n = int(model.layout.features[0] * (model.classes if joint else 1))
+    return model.arrays.get("factors", np.zeros(0)).reshape(-1, n * (n + 1) // 2)[:, np.cumsum(np.arange(n) + 1) - 1]
+
+
 @IN_MATRIX
 def test_a_long_ill_conditioned_run_never_gives_nan(variant: Variant) -> None:
     model, x = matrix_model(variant, FEATURE_COUNT), ill_conditioned(7, 5000)
@@ -267,6 +274,7 @@ def test_a_long_ill_conditioned_run_never_gives_nan(variant: Variant) -> None:
     assert not np.isnan(model.scores(x)).any()
     assert np.isfinite(model.weights()).all()
     assert model.variances() is None or (model.variances() >= 0.0).all()
+    assert (diagonals(model) >= 0.0).all()
 
 
 @IN_MATRIX
@@ -299,14 +307,14 @@ KINDS = (sparse.csr_array, sparse.csr_matrix, sparse.csc_array, sparse.coo_array
 
 
 @IN_MATRIX
-def test_matrices_of_short_floats_are_their_float64(variant: Variant) -> None:
+def test_matrices_of_short_numbers_are_their_float64(variant: Variant) -> None:
     x = np.random.default_rng(6).normal(size=(30, 5)) * np.logspace(-4, 4, 5)
-    for kind in (np.float32, np.float16):
+    for kind in (np.float32, np.float16, np.int16, np.bool_):
         short, model, other = x.astype(kind), matrix_model(variant, 5), matrix_model(variant, 5)
         other.learn(short.astype(np.float64), labels(variant, 30))
         model.learn(short, labels(variant, 30))
         assert_same_bits(model, other)
-        if kind is np.float32:  # scipy has no sparse float16
+        if kind is not np.float16:  # scipy has no sparse float16
             sparsely = matrix_model(variant, 5)
             sparsely.learn(sparse.csr_array(short), labels(variant, 30))
             assert_same_bits(sparsely, other)

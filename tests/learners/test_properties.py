@@ -168,7 +168,7 @@ def test_scaling_the_features_scales_the_weights_back(variant: Variant, seed: in
     plain = {name: 0.0 if "pa_mean" in variant.name and name == "gamma" else 0.5 for name in names}
     one, other = variant.make(**plain), variant.make(**{name: v * c ** UNITS[name] for name, v in plain.items()})
     weight = c**-2 if variant.name == "perceptron" else 1.0
-    for x, y in variant.normal(seed, 16):
+    for x, y in variant.normal(seed, 12):
         scaled_x = {f: {g: u * c for g, u in v.items()} if isinstance(v, dict) else v * c for f, v in x.items()}
         assert one.score_one(x) == other.score_one(scaled_x)
         assert one.predict_one(x) == other.predict_one(scaled_x)
@@ -200,7 +200,7 @@ def test_a_weight_multiplies_the_price_of_an_example(variant: Variant) -> None:
 @FEW
 def test_the_order_of_features_does_not_matter(variant: Variant, seed: int) -> None:
     one, other = variant.make(bias=True), variant.make(bias=True)
-    for x, y in variant.normal(seed, 16):
+    for x, y in variant.normal(seed, 12):
         turned = {f: backwards(v) if isinstance(v, dict) else v for f, v in backwards(x).items()}
         assert one.score_one(x) == pytest.approx(other.score_one(turned), rel=1e-9, abs=1e-9)
         one.learn_one(x, y)
