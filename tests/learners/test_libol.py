@@ -6,9 +6,10 @@ deviations; with a bias feature by .002.
 
 LIBOL validates C over 2^-4 ... 2^4 and eta over .55 ... .95. Three rows leave something open:
 
-- NHERD is printed without C. LIBOL's validation takes the smallest of its grid, 2^-4 (its default C = 1 gives .1579).
-- SCW-II is printed without C and eta. With those printed for SCW-I we get .1565, with LIBOL's own choice (eta = .90,
-  its default, then C = 2^-4) .1545; both are within the tolerance.
+- NHERD is printed without C. LIBOL's validation takes 2^-4 on four of five orders, and 2^-2 once; its default C = 1
+  would miss (.1579).
+- SCW-II is printed without C and eta. With those printed for SCW-I we get .1565, with one outcome of LIBOL's
+  validation (eta = .90, C = 2^-4) .1545; both are within the tolerance, and so are the others tried.
 - Neither has a standard deviation. Their tolerance is that of SCW-I, the nearest row.
 """
 
