@@ -99,7 +99,7 @@ class Shortcut:
         fits, ptr, slot, value, norm = _compress(slot, value, self._bias)
         return Rows(ptr, slot, value, norm, _KEY, y, self._known, learn, weight) if fits else None
 
-    def _places(self, x: Mapping[str, Any], value: FloatArray, *, add: bool) -> Int32Array | None:
+    def _places(self, x: Mapping[Any, Any], value: FloatArray, *, add: bool) -> Int32Array | None:
         """Return the features' places, -1 for those that have none, or None where a name may not be one.
 
         With ``add`` all get one, if the example will be learned.

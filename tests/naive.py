@@ -10,6 +10,7 @@ To add a learner: a subclass of :class:`Twin` (or another factory of :class:`Mar
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -56,9 +57,11 @@ class SecondOrderPerceptronTwin(Twin):
         return v, matrix if self.full else np.diag(np.diag(matrix))
 
     def score(self, x: Features) -> float:
-        """Return v' inv(A + x x') x."""
-        v, matrix = self.matrices(x)
-        return float(v @ np.linalg.solve(matrix, self.dense(x)))
+        """Return v' inv(A + x x') x; of a name never seen v has 0, and A a on the diagonal."""
+        all_names = copy.deepcopy(self)
+        all_names.meet(x, BINARY)
+        v, matrix = all_names.matrices(x)
+        return float(v @ np.linalg.solve(matrix, all_names.dense(x)))
 
     def variances(self) -> dict[Label, Vector]:
         """Return the diagonal of the inverse of A."""

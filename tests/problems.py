@@ -87,6 +87,8 @@ class Step:
         if self.slack.power == 2:
             curve = curve + np.outer(capped, capped) / (2.0 * self.slack.price)
         cap = self.slack.price if self.slack.power == 1 else np.inf
+        if n == 1:  # then the cap is an end like the others
+            ends[0], cap = (0.0, cap), np.inf
         dual = minimise_by_faces(curve, gain, ends, capped, cap)
         return np.asarray(start + sigma @ (rows.T @ dual))
 
@@ -137,9 +139,12 @@ def minimise_by_faces(
     """
     low, high = np.array(ends).T
     corners = [[end for end in pair if np.isfinite(end)] for pair in ends]
+    rank = int(np.linalg.matrix_rank(curve))
     best, best_value = low, np.inf
     for choice in itertools.product((False, True), repeat=len(gain)):
         free = np.array(choice)
+        if sum(choice) > rank + 1:  # singular, with a tight cap or without
+            continue
         fixed = [[0.0] if is_free else corner for is_free, corner in zip(choice, corners, strict=True)]
         points = np.array(list(itertools.product(*fixed)))
         for tight in (False, True) if np.isfinite(cap) and capped[free].any() else (False,):

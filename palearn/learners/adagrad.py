@@ -5,23 +5,23 @@ weight is computed when it is read: w = -sign(u) max(0, |u| - l1 t) eta / (delta
 """
 
 import numpy as np
-from numba import njit
 
+from palearn.learners.compiled import kernel
 from palearn.learners.rules import rank_wrong
 from palearn.learners.sparse import NO_LOSS, finite, sign_of, start_classes, start_outcome, usable
 
 
-@njit(cache=True)
+@kernel
 def _weight(gradient, squares, t, eta, delta, l1):  # type: ignore[no-untyped-def]
     """Return the weight of one feature."""
-    size = abs(gradient) - l1 * t
-    if not size > 0.0:
+    size, scale = abs(gradient) - l1 * t, delta + np.sqrt(squares)
+    if not (size > 0.0 and scale > 0.0):  # a gradient whose square underflows is none
         return 0.0
-    amount = size * eta / (delta + np.sqrt(squares))
+    amount = size * eta / scale
     return -amount if gradient > 0.0 else amount
 
 
-@njit(cache=True)
+@kernel
 def weights(gradients, squares, t, start, eta, delta, l1):  # type: ignore[no-untyped-def]
     """Return the weights of all keys; ``t`` is one number a key."""
     out = np.empty(gradients.size)
@@ -31,7 +31,7 @@ def weights(gradients, squares, t, start, eta, delta, l1):  # type: ignore[no-un
     return out
 
 
-@njit(cache=True)
+@kernel
 def _score(rows, i, start, blocks, c, u, squares, t, eta, delta, l1):  # type: ignore[no-untyped-def]
     total = 0.0
     for e in range(rows.ptr[i], rows.ptr[i + 1]):
@@ -40,7 +40,7 @@ def _score(rows, i, start, blocks, c, u, squares, t, eta, delta, l1):  # type: i
     return finite(total)
 
 
-@njit(cache=True)
+@kernel
 def _add(rows, i, start, blocks, c, u, squares, amount):  # type: ignore[no-untyped-def]
     """Add the gradient amount * x."""
     for e in range(rows.ptr[i], rows.ptr[i + 1]):
@@ -50,7 +50,7 @@ def _add(rows, i, start, blocks, c, u, squares, amount):  # type: ignore[no-unty
         squares[j] += g * g
 
 
-@njit(cache=True)
+@kernel
 def adagrad(rows, layout, u, squares, t, eta, delta, l1, multiclass, tie, out):  # type: ignore[no-untyped-def]
     """Score, then learn, each row."""
     most = layout.blocks.max() if layout.blocks.size else 0
@@ -67,15 +67,16 @@ def adagrad(rows, layout, u, squares, t, eta, delta, l1, multiclass, tie, out): 
             start_outcome(out, i, scores[0], sign_of(scores[0], tie))
         if y < 0:
             continue
-        learns = rows.learn[i] and usable(rows.norm[i])
         amount = rows.weight[i]
+        learns = rows.learn[i] and usable(rows.norm[i])
+        steps = learns and usable(amount * amount * rows.norm[i])  # the squared gradient
         if multiclass:
             for c in range(classes):
                 loss[c] = 1.0 - (scores[y] - scores[c])
             if rank_wrong(loss, classes, y, 1, 0.0, order):
                 wrong = order[0]
                 out.hinge[i] = loss[wrong]
-                if learns and NO_LOSS < loss[wrong] < np.inf:
+                if steps and NO_LOSS < loss[wrong] < np.inf:
                     _add(rows, i, start, blocks, y, u, squares, -amount)
                     _add(rows, i, start, blocks, wrong, u, squares, amount)
                     out.updated[i] = True
@@ -83,7 +84,7 @@ def adagrad(rows, layout, u, squares, t, eta, delta, l1, multiclass, tie, out): 
             sign = 2.0 * y - 1.0
             lost = 1.0 - sign * scores[0]
             out.hinge[i] = max(0.0, lost)
-            if learns and NO_LOSS < lost < np.inf:
+            if steps and NO_LOSS < lost < np.inf:
                 _add(rows, i, start, 1, 0, u, squares, -sign * amount)
                 out.updated[i] = True
                 out.tau[i] = amount

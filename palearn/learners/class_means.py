@@ -9,15 +9,15 @@ itself is dense: it costs as much as the key has features.
 """
 
 import numpy as np
-from numba import njit
 
+from palearn.learners.compiled import kernel
 from palearn.learners.sparse import NO_LOSS, dot, sign_of, start_outcome, usable
 
 #: Columns of a key's counts: negative and positive examples in the means, steps taken.
 COUNTS = ("negative", "positive", "steps")
 
 
-@njit(cache=True)
+@kernel
 def class_means(rows, layout, w, sums, counts, past, cap, q, gamma, queue, freeze_after, tie, out):  # type: ignore[no-untyped-def]
     """Score, then learn, each row.
 

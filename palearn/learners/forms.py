@@ -135,7 +135,8 @@ class SecondOrderPerceptron:
         self, params: Params, task: str, tie: bool, views: list[Rows], layout: Layout, arrays: Arrays, out: Outcome
     ) -> None:
         """Score and learn rows in place."""
-        second_order_perceptron(views[0], layout, arrays["w"], _held(arrays), _covariance(params), tie, out)
+        a, covariance = float(params["a"]), _covariance(params)
+        second_order_perceptron(views[0], layout, arrays["w"], _held(arrays), a, covariance, tie, out)
 
     def weights(self, params: Params, layout: Layout, arrays: Arrays) -> FloatArray:
         """Return A^-1 v."""

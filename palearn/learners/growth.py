@@ -1,10 +1,10 @@
 """How a learner's arrays follow their keys: new keys, features and classes, and features that leave."""
 
 import numpy as np
-from numba import njit
 
 from palearn.learners import triangle
 from palearn.learners.arrays import JOINT, KEY, WEIGHTS, ArraySpec, Layout
+from palearn.learners.compiled import kernel
 from palearn.types import FloatArray, IntArray
 
 
@@ -33,7 +33,7 @@ def without_features(spec: ArraySpec, run: FloatArray, features: int, blocks: in
     return np.concatenate([triangle.keep(run, b * size, features, stay) for b in range(blocks)])
 
 
-@njit(cache=True)
+@kernel
 def variances(joint, array, layout, keys):  # type: ignore[no-untyped-def]
     """Return the diagonals of the keys' triangles in the layout of a weights array, 0 for the other keys."""
     out = np.zeros(layout.start[-1])
@@ -50,7 +50,7 @@ def variances(joint, array, layout, keys):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True)
+@kernel
 def _grow_weights(array, old, new, fill, width):  # type: ignore[no-untyped-def]
     out = np.full(new.start[-1] * width, fill)
     for k in range(old.features.size):
@@ -61,7 +61,7 @@ def _grow_weights(array, old, new, fill, width):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True)
+@kernel
 def _grow_packed(array, old, new, fill):  # type: ignore[no-untyped-def]
     out = np.zeros(new.packed[-1])
     keys = old.features.size
@@ -78,7 +78,7 @@ def _grow_packed(array, old, new, fill):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True)
+@kernel
 def _grow_joint(array, old, new, fill):  # type: ignore[no-untyped-def]
     """New weights stand between old ones, which keep their order: a triangle stays one, with rows put in."""
     out = np.zeros(new.joint[-1])

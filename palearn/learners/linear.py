@@ -5,9 +5,9 @@ weights of all classes. Arrays are changed in place.
 """
 
 import numpy as np
-from numba import njit
 
 from palearn.learners import triangle
+from palearn.learners.compiled import kernel
 from palearn.learners.rules import (
     EXACT,
     PASSIVE_AGGRESSIVE,
@@ -20,6 +20,7 @@ from palearn.learners.rules import (
 from palearn.learners.sparse import (
     FULL,
     IDENTITY,
+    JOINT,
     dot,
     move,
     shrink,
@@ -36,7 +37,7 @@ TOLERANCE = 1e-13
 SWEEPS = 10_000
 
 
-@njit(cache=True)
+@kernel
 def binary(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
     """Score, then learn, each row with one block of weights."""
     full = step.covariance == FULL
@@ -81,7 +82,7 @@ def binary(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
                 shrink(rows, i, sigma, start, 1, 0, step.covariance, v, r)
 
 
-@njit(cache=True)
+@kernel
 def _score_classes(rows, i, layout, w, scores, out):  # type: ignore[no-untyped-def]
     """Score every class the row may have; returns how many. Writes the prediction, of the classes known before."""
     k, known = rows.key[i], rows.known[i]
@@ -92,7 +93,7 @@ def _score_classes(rows, i, layout, w, scores, out):  # type: ignore[no-untyped-
     return classes
 
 
-@njit(cache=True)
+@kernel
 def _rank(rows, i, step, classes, scores, loss, order, out):  # type: ignore[no-untyped-def]
     """Rank the wrong classes that take part by their loss; returns how many, 0 where nothing is learned."""
     y = rows.y[i]
@@ -100,7 +101,9 @@ def _rank(rows, i, step, classes, scores, loss, order, out):  # type: ignore[no-
         return 0
     for c in range(classes):
         loss[c] = 1.0 - (scores[y] - scores[c])
-    least = 0.0 if step.rule == PASSIVE_AGGRESSIVE else -np.inf
+    # With a joint covariance a step for one class can cost another its margin, so those without a loss take part too.
+    alone = step.rule == PASSIVE_AGGRESSIVE and step.covariance != JOINT
+    least = 0.0 if alone else -np.inf
     count = rank_wrong(loss, classes, y, min(step.constraints, classes), least, order)
     if count == 0:
         return 0
@@ -109,7 +112,7 @@ def _rank(rows, i, step, classes, scores, loss, order, out):  # type: ignore[no-
     return count if rows.learn[i] and is_active(step, 1.0 - top, out.predicted[i] != y) else 0
 
 
-@njit(cache=True)
+@kernel
 def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
     """Score, then learn, each row with one block of weights, and one covariance, a class."""
     most = layout.blocks.max() if layout.blocks.size else 0
@@ -186,7 +189,7 @@ def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-de
                     shrink(rows, i, sigma, start, blocks, c, step.covariance, total_v, r)
 
 
-@njit(cache=True)
+@kernel
 def solve_joint(gram, loss, count, q, cap, tau):  # type: ignore[no-untyped-def]
     """Maximise loss'tau - 1/2 tau'(gram + q 11')tau over tau >= 0, sum(tau) <= cap, by coordinate ascent.
 
@@ -230,7 +233,7 @@ def solve_joint(gram, loss, count, q, cap, tau):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
+@kernel
 def joint(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
     """Score, then learn, each row with one covariance over the weights of all classes (AROW, eq. 25-30)."""
     most = layout.blocks.max() if layout.blocks.size else 0

@@ -18,8 +18,8 @@ class alone, with M = score_y - score_u and V = v_y + v_u.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from palearn.learners.compiled import kernel
 from palearn.learners.sparse import NO_LOSS
 
 PASSIVE_AGGRESSIVE, PERCEPTRON, CW, SCW, SCW2, NHERD = 0, 1, 2, 3, 4, 5
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     tie: bool
 
 
-@njit(cache=True)
+@kernel
 def is_active(step, margin, mistake):  # type: ignore[no-untyped-def]
     """Whether the rule may take a step, as far as that is known without V."""
     if step.rule == PERCEPTRON:
@@ -60,14 +60,14 @@ def is_active(step, margin, mistake):  # type: ignore[no-untyped-def]
     return np.isfinite(margin)
 
 
-@njit(cache=True)
+@kernel
 def step_size(step, margin, v, weight):  # type: ignore[no-untyped-def]
     """Return (tau, r); tau = 0 is no step. ``v`` is a positive finite number."""
     cap, q = step.cap * weight, step.q / weight
     if step.rule == PASSIVE_AGGRESSIVE:
         return min(cap, (1.0 - margin) / (v + q)), (step.r / weight if step.weigh_r else step.r)
     if step.rule == PERCEPTRON:
-        return weight, step.r
+        return (weight if weight * np.sqrt(v) < np.inf else 0.0), step.r
     if step.rule == NHERD:
         # (C^2 v + 2C) / (1 + Cv)^2 is 1 / (r + v) for this r.
         return (1.0 - margin) / (v + q), q * (q / (v + 2.0 * q))
@@ -83,7 +83,7 @@ def step_size(step, margin, v, weight):  # type: ignore[no-untyped-def]
     return tau, root_u / (tau * step.phi)
 
 
-@njit(cache=True)
+@kernel
 def _cw(margin, v, phi):  # type: ignore[no-untyped-def]
     """CW, variance form (Dredze, Crammer and Pereira 2008, eq. 8-10; PAM section 3.1): alpha.
 
@@ -97,7 +97,7 @@ def _cw(margin, v, phi):  # type: ignore[no-untyped-def]
     return 2.0 * loss / (v * (b + root)) if b > 0.0 else (root - b) / (4.0 * phi * v)
 
 
-@njit(cache=True)
+@kernel
 def _scw(margin, v, phi, cap):  # type: ignore[no-untyped-def]
     """SCW-I (Wang, Zhao and Hoi 2012, proposition 1); with cap = inf CW's standard-deviation form."""
     deviation = np.sqrt(v)
@@ -113,7 +113,7 @@ def _scw(margin, v, phi, cap):  # type: ignore[no-untyped-def]
     return min(cap, (root - margin * psi) / (v * zeta))
 
 
-@njit(cache=True)
+@kernel
 def _scw2(margin, v, phi, q):  # type: ignore[no-untyped-def]
     """SCW-II (Wang, Zhao and Hoi 2012, proposition 2), q = 1/(2C)."""
     deviation = np.sqrt(v)
@@ -130,7 +130,7 @@ def _scw2(margin, v, phi, q):  # type: ignore[no-untyped-def]
     return (root - margin * outer) / (2.0 * n * (n + v * square))
 
 
-@njit(cache=True)
+@kernel
 def support_classes(loss, v, order, count, q, cap, tau):  # type: ignore[no-untyped-def]
     """Solve the step's problem exactly; the losses of ``order[:count]`` are in decreasing order.
 
@@ -158,7 +158,7 @@ def support_classes(loss, v, order, count, q, cap, tau):  # type: ignore[no-unty
     return _take(loss, v, order, count, theta, tau)
 
 
-@njit(cache=True)
+@kernel
 def printed_support_classes(printed, loss, norm, order, count, q, cap, tau):  # type: ignore[no-untyped-def]
     """Like :func:`support_classes` for first-order learners, with the formulas as table 2 of SPA prints them.
 
@@ -191,7 +191,7 @@ def printed_support_classes(printed, loss, norm, order, count, q, cap, tau):  # 
     return _take(loss, v, order, count, theta, tau)
 
 
-@njit(cache=True)
+@kernel
 def _take(loss, v, order, count, theta, tau):  # type: ignore[no-untyped-def]
     total = 0.0
     for j in range(count):
@@ -201,7 +201,7 @@ def _take(loss, v, order, count, theta, tau):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
+@kernel
 def rank_wrong(loss, classes, y, constraints, least, order):  # type: ignore[no-untyped-def]
     """Fill ``order`` with the wrong classes of the ``constraints`` largest losses > least, stably; return how many.
 

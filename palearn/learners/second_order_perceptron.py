@@ -7,13 +7,13 @@ With a diagonal A each coordinate is divided by itself: the score is the sum of 
 """
 
 import numpy as np
-from numba import njit
 
 from palearn.learners import triangle
+from palearn.learners.compiled import kernel
 from palearn.learners.sparse import FULL, SMALLEST_VARIANCE, dot, finite, sign_of, start_outcome, usable
 
 
-@njit(cache=True)
+@kernel
 def _diagonal_score(rows, i, start, w, sigma):  # type: ignore[no-untyped-def]
     score = v = 0.0
     for e in range(rows.ptr[i], rows.ptr[i + 1]):
@@ -24,9 +24,18 @@ def _diagonal_score(rows, i, start, w, sigma):  # type: ignore[no-untyped-def]
     return finite(score), v
 
 
-@njit(cache=True)
-def second_order_perceptron(rows, layout, w, sigma, covariance, tie, out):  # type: ignore[no-untyped-def]
-    """Score, then learn, each row; ``sigma`` is the diagonal or the triangle of A^-1."""
+@kernel
+def _unseen(rows, i):  # type: ignore[no-untyped-def]
+    """Return |x|^2 of the features without a slot: in A they have a on the diagonal, and weight 0."""
+    seen = 0.0
+    for e in range(rows.ptr[i], rows.ptr[i + 1]):
+        seen += rows.value[e] * rows.value[e]
+    return max(rows.norm[i] - seen, 0.0)
+
+
+@kernel
+def second_order_perceptron(rows, layout, w, sigma, a, covariance, tie, out):  # type: ignore[no-untyped-def]
+    """Score, then learn, each row; ``sigma`` is the diagonal or the triangle of A^-1, which began as 1/a."""
     full = covariance == FULL
     most = layout.features.max() if full and layout.features.size else 0
     f, g, b = np.empty(most), np.empty(most), np.empty(most)
@@ -37,7 +46,7 @@ def second_order_perceptron(rows, layout, w, sigma, covariance, tie, out):  # ty
         if full:
             straight = dot(rows, i, w, start, 1, 0)
             triangle.times(sigma, at, n, rows.slot, rows.value, rows.ptr[i], rows.ptr[i + 1], 1, 0, f)
-            v = triangle.project(sigma, at, n, f, g)
+            v = triangle.project(sigma, at, n, f, g) + _unseen(rows, i) / a
             score = finite(straight / (1.0 + v))
         else:
             score, v = _diagonal_score(rows, i, start, w, sigma)

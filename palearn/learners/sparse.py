@@ -1,11 +1,12 @@
 """What every kernel does with one sparse example: score it, measure it, move weights, shrink variances.
 
 Sums run in the record's own order of features, bias last; no fastmath and no parallel loops, so the same rows
-in the same order give the same bits everywhere. All are inlined by force: a call costs as much as a feature.
+in the same order give the same bits everywhere.
 """
 
 import numpy as np
-from numba import njit
+
+from palearn.learners.compiled import inlined
 
 #: A loss of at most this is no loss: PA lands on its margin exactly, and rounding must not decide
 #: whether the same example is learned again.
@@ -16,19 +17,19 @@ SMALLEST_VARIANCE = 1e-300
 IDENTITY, DIAGONAL, DIAGONAL_PRECISION, FULL, JOINT = 0, 1, 2, 3, 4
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def usable(v):  # type: ignore[no-untyped-def]
     """Whether a norm or a step is a positive finite number; otherwise the example is not learned."""
     return v > 0.0 and v < np.inf
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def finite(score):  # type: ignore[no-untyped-def]
     """Return the score; opposite overflows can add up to NaN, which says nothing about either class."""
     return 0.0 if np.isnan(score) else score
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def dot(rows, i, w, start, blocks, block):  # type: ignore[no-untyped-def]
     """Return w.x of one block."""
     total = 0.0
@@ -37,7 +38,7 @@ def dot(rows, i, w, start, blocks, block):  # type: ignore[no-untyped-def]
     return finite(total)
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def square(rows, i, sigma, start, blocks, block, covariance):  # type: ignore[no-untyped-def]
     """Return x' Sigma x for the identity or a diagonal."""
     if covariance == IDENTITY:
@@ -48,7 +49,7 @@ def square(rows, i, sigma, start, blocks, block, covariance):  # type: ignore[no
     return total
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def move(rows, i, w, sigma, start, blocks, block, covariance, amount):  # type: ignore[no-untyped-def]
     """w += amount * Sigma x for the identity or a diagonal."""
     for e in range(rows.ptr[i], rows.ptr[i + 1]):
@@ -59,7 +60,7 @@ def move(rows, i, w, sigma, start, blocks, block, covariance, amount):  # type: 
             w[j] += amount * sigma[j] * rows.value[e]
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def shrink(rows, i, sigma, start, blocks, block, covariance, v, r):  # type: ignore[no-untyped-def]
     """Diagonal of Sigma - Sigma x x' Sigma / (r + v), or of the inverse of Sigma^-1 + x x'/r.
 
@@ -76,7 +77,7 @@ def shrink(rows, i, sigma, start, blocks, block, covariance, v, r):  # type: ign
         sigma[j] = max(sigma[j], SMALLEST_VARIANCE)
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def start_outcome(out, i, score, predicted):  # type: ignore[no-untyped-def]
     """Write a row's prediction; nothing is learned yet."""
     out.score[i] = score
@@ -87,13 +88,13 @@ def start_outcome(out, i, score, predicted):  # type: ignore[no-untyped-def]
     out.difference[i] = -1.0
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def sign_of(score, tie):  # type: ignore[no-untyped-def]
     """Return the binary class of a score: 0 negative, 1 positive; ``tie``: 0 is positive."""
     return 1 if score > 0.0 or (score == 0.0 and tie) else 0
 
 
-@njit(cache=True, forceinline=True)
+@inlined
 def start_classes(out, i, scores, known):  # type: ignore[no-untyped-def]
     """Write a row's prediction: the earliest of the classes known with the highest score; returns it."""
     top = -1

@@ -11,10 +11,14 @@ is appended without moving a number, and one put between others moves them but c
 """
 
 import numpy as np
-from numba import njit
+
+from palearn.learners.compiled import kernel
+
+#: Smallest D that a step may leave.
+SMALLEST_D = 1e-290
 
 
-@njit(cache=True)
+@kernel
 def project(u, start, n, f, g):  # type: ignore[no-untyped-def]
     """Return x' Sigma x for f = U'x, which is given; writes g = D f. Never negative."""
     v = 0.0
@@ -26,14 +30,14 @@ def project(u, start, n, f, g):  # type: ignore[no-untyped-def]
     return v
 
 
-@njit(cache=True)
+@kernel
 def times(u, start, n, slot, value, low, high, scale, shift, f):  # type: ignore[no-untyped-def]
     """Write f = U'x for the sparse x of ``value[low:high]`` at ``slot * scale + shift``."""
     f[:n] = 0.0
     add_times(u, start, n, slot, value, low, high, scale, shift, 1.0, f)
 
 
-@njit(cache=True)
+@kernel
 def add_times(u, start, n, slot, value, low, high, scale, shift, factor, f):  # type: ignore[no-untyped-def]
     """f += factor U'x for the sparse x of ``value[low:high]`` at ``slot * scale + shift``."""
     for e in range(low, high):
@@ -46,12 +50,42 @@ def add_times(u, start, n, slot, value, low, high, scale, shift, factor, f):  # 
             f[j] += u[at] * x
 
 
-@njit(cache=True)
+@kernel
+def spread(u, start, n, g, b):  # type: ignore[no-untyped-def]
+    """Write b = U g; with g = D U'x it is Sigma x."""
+    for j in range(n):
+        b[j] = g[j]
+        if g[j] != 0.0:
+            column = start + j * (j + 1) // 2
+            above = u[column : column + j]
+            for i in range(above.size):
+                b[i] += above[i] * g[j]
+
+
+@kernel
+def _representable(u, start, n, f, g, r):  # type: ignore[no-untyped-def]
+    """Whether the shrunk factors are: U grows as 1 / sqrt(D), so D may not come near the smallest float."""
+    before = r
+    for j in range(n):
+        if f[j] != 0.0:
+            after = before + f[j] * g[j]
+            d = u[start + j * (j + 1) // 2 + j]
+            if not (np.isfinite(f[j] / before) and (d == 0.0 or d * (before / after) >= SMALLEST_D)):
+                return False
+            before = after
+    return True
+
+
+@kernel
 def shrink(u, start, n, f, g, r, b):  # type: ignore[no-untyped-def]
     """Sigma -= Sigma x x' Sigma / (r + x' Sigma x), given f = U'x and g = D f; r > 0. Writes b = Sigma x.
 
-    The b is that of the covariance before it shrinks.
+    The b is that of the covariance before it shrinks. Sigma stays as it is where float64 cannot hold the result,
+    which takes a variance below about 1e-290.
     """
+    if not _representable(u, start, n, f, g, r):
+        spread(u, start, n, g, b)
+        return
     before = r
     for j in range(n):
         b[j] = 0.0
@@ -70,19 +104,7 @@ def shrink(u, start, n, f, g, r, b):  # type: ignore[no-untyped-def]
         before = after
 
 
-@njit(cache=True)
-def spread(u, start, n, g, b):  # type: ignore[no-untyped-def]
-    """Write b = U g; with g = D U'x it is Sigma x."""
-    for j in range(n):
-        b[j] = g[j]
-        if g[j] != 0.0:
-            column = start + j * (j + 1) // 2
-            above = u[column : column + j]
-            for i in range(above.size):
-                b[i] += above[i] * g[j]
-
-
-@njit(cache=True)
+@kernel
 def variances(u, start, n, out):  # type: ignore[no-untyped-def]
     """Write the diagonal of Sigma."""
     for j in range(n):
@@ -93,7 +115,7 @@ def variances(u, start, n, out):  # type: ignore[no-untyped-def]
             out[i] += u[column + i] * d * u[column + i]
 
 
-@njit(cache=True)
+@kernel
 def keep(u, start, n, stay):  # type: ignore[no-untyped-def]
     """Return the triangle of the features ``stay`` (ascending): the marginal covariance.
 
