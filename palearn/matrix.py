@@ -7,12 +7,12 @@ step does.
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
 from palearn.errors import LearnerError
+from palearn.examples import select
 from palearn.learners import Learner, Outcome, Rows, empty_outcome, grown, layout_of
-from palearn.types import FloatArray, IntArray
+from palearn.types import FloatArray, Int32Array, IntArray
 
 #: A dense array or any scipy sparse matrix, examples x features.
 Matrix: TypeAlias = Any
@@ -116,13 +116,15 @@ class MatrixModel:
         if x.shape[1] != self.features:
             raise ValueError(f"the model has {self.features} features, the matrix has {x.shape[1]} columns")
         n = ptr.size - 1
-        ptr, slot, value, norm, learn = _with_bias(ptr, slot, value, self.features if self.bias else -1)
+        bias = self.features if self.bias else -1
+        ptr, slot, value, norm = select(1, ptr, slot, value, 0, n, -1, bias)
+        learn = (norm > 0.0) & (norm < np.inf)
         known = np.full(n, self.classes)
         ones = np.ones(n) if weight is None else weight
         return Rows(ptr, slot, value, norm, np.zeros(n, np.int64), y.astype(np.int64), known, learn, ones)
 
 
-def compressed(x: Matrix) -> tuple[IntArray, IntArray, FloatArray]:
+def compressed(x: Matrix) -> tuple[IntArray, Int32Array, FloatArray]:
     """Return (row pointers, columns, values) without zeros, columns ascending in each row and once each."""
     rows = sparse.csr_array(x, dtype=np.float64)
     if not rows.has_canonical_format:
@@ -131,28 +133,4 @@ def compressed(x: Matrix) -> tuple[IntArray, IntArray, FloatArray]:
     if not rows.data.all():
         rows = rows.copy()
         rows.eliminate_zeros()
-    return rows.indptr.astype(np.int64), rows.indices, rows.data
-
-
-@njit(cache=True)
-def _with_bias(ptr, column, value, bias):  # type: ignore[no-untyped-def]
-    """Append the bias (its column; -1: none) to each row; returns also |x|^2 and whether a row can be learned."""
-    n = ptr.size - 1
-    more = 1 if bias >= 0 else 0
-    out_ptr = np.zeros(n + 1, np.int64)
-    slot, out_value = np.empty(ptr[n] + more * n, np.int32), np.empty(ptr[n] + more * n)
-    norm, learn = np.zeros(n), np.zeros(n, np.bool_)
-    at = 0
-    for i in range(n):
-        for e in range(ptr[i], ptr[i + 1]):
-            slot[at], out_value[at] = column[e], value[e]
-            norm[i] += value[e] * value[e]
-            at += 1
-        learn[i] = ptr[i + 1] > ptr[i] or more > 0
-        if more:
-            slot[at], out_value[at] = bias, 1.0
-            norm[i] += 1.0
-            at += 1
-        learn[i] = learn[i] and 0.0 < norm[i] < np.inf
-        out_ptr[i + 1] = at
-    return out_ptr, slot, out_value, norm, learn
+    return rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data

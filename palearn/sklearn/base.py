@@ -222,7 +222,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def _common(self) -> dict[str, Any]:
         """Return the common parameters, checked."""
-        return resolve(type(self).__name__, COMMON, {p.name: plain(getattr(self, p.name)) for p in COMMON})
+        return resolve(type(self).__name__, COMMON, {p.name: getattr(self, p.name) for p in COMMON})
 
     def _algorithm(self) -> str:
         """Return the row of the table that the parameters name."""
@@ -230,7 +230,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def _learner(self, classes: int) -> Learner:
         row = LEARNERS[self._algorithm()]
-        given = {p.name: plain(getattr(self, p.name)) for p in row.parameters if hasattr(self, p.name)}
+        given = {p.name: getattr(self, p.name) for p in row.parameters if hasattr(self, p.name)}
         unset = [p.name for p in row.parameters if p.optional and given.get(p.name) is None]
         options = {name: value for name, value in given.items() if name not in unset}
         task = "binary" if classes == 2 or self.one_versus_all else "multiclass"
@@ -303,11 +303,6 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def plain(value: Any) -> Any:
-    """Return a numpy scalar, as a parameter grid holds them, as Python's own number."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def shaped(name: str, values: Any, shape: tuple[int, ...]) -> FloatArray:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from palearn.learners import Learner, Outcome, Rows
 from palearn.matrix import Matrix, MatrixModel
 from palearn.sklearn.averaged import AveragedModel
-from palearn.sklearn.base import OnlineClassifier, plain
+from palearn.sklearn.base import OnlineClassifier
 from palearn.sklearn.documented import AVERAGE, LOSS, estimator
 from palearn.types import FloatArray, IntArray
 
@@ -48,7 +48,7 @@ class _Priced(OnlineClassifier):
 
     def _algorithm(self) -> str:
         loss = LOSS.check(self.loss, type(self).__name__)
-        if plain(self.C) == math.inf:
+        if self.C == math.inf:
             return self.algorithms[0]
         return self.algorithms[1 if loss == "hinge" else 2]
 
@@ -134,7 +134,7 @@ class PassiveAggressiveClassifier(_Priced, _Weighted):
                 model.restart()
 
     def _average_from(self) -> int:
-        return int(AVERAGE.check(plain(self.average), type(self).__name__) or 0)
+        return int(AVERAGE.check(self.average, type(self).__name__) or 0)
 
     def _learn_rows(self, model: AveragedModel, rows: Rows) -> Outcome:
         return model.learn_rows(rows)
