@@ -59,7 +59,7 @@ def counting(spark: SparkSession, config: Config) -> Any:
 
     def count(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         n = sum(len(frame) for frame in frames)
-        state.update((1, (state.get[1] if state.exists else 0) + n, b""))
+        state.update((1, (state.get[1] if state.exists else 0) + n, ""))
         yield pd.DataFrame([(SUMMARY, msgspec.json.encode(Summary(records=n)))], columns=["table", "payload"])
 
     grouped = source.stream(spark, config).groupBy("bucket")

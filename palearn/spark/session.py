@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from palearn.config import Config, KafkaSource
 from palearn.errors import StreamError
+from palearn.spark.store import Folder
 
 #: The Kafka connector, for ``spark-submit --packages``.
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
@@ -27,6 +28,16 @@ _DEFAULTS = {
     "spark.executorEnv.OMP_NUM_THREADS": "1",
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.executorEnv.NUMBA_NUM_THREADS": "1",
+    # Buckets travel as arrays of a megabyte and more, which G1, made for short pauses, handles worst.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.executor.extraJavaOptions": "-XX:+UseParallelGC",
+}
+#: For a checkpoint on a local disk. Spark's own choice starts ten processes a file there (``chmod``, ``readlink``):
+#: 40 a batch, a tenth of a second each file. On shared file systems Spark's own choice is the right one.
+_LOCAL_CHECKPOINT = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 
@@ -60,7 +71,8 @@ def session(config: Config, *, name: str, master: str | None = None) -> SparkSes
         builder = builder.config("spark.jars.packages", CONNECTOR)
     # Workers must run the interpreter that has palearn, not whichever python3 comes first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for key, value in _DEFAULTS.items():
+    local = Folder(config.checkpoint).is_local
+    for key, value in (_DEFAULTS | (_LOCAL_CHECKPOINT if local else {})).items():
         if not given.contains(key):
             builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -1,7 +1,8 @@
 """The stateful operator: a thin adapter between Spark's groups and :class:`palearn.bucket.Bucket`.
 
 A group is a bucket of keys. Its state is one row of a schema that Spark froze with the first batch:
-``(format_version, n_keys, blob)``; all evolution happens inside the blob (:mod:`palearn.codec`).
+``(format_version, n_keys, blob)``; all evolution happens inside the blob: the bytes of :mod:`palearn.codec`, as a
+text (:mod:`palearn.spark.text`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,8 +22,10 @@ from palearn.bucket import Bucket, Plan
 from palearn.config import Config
 from palearn.errors import RecordError
 from palearn.intake import Chunk
+from palearn.spark.store import Folder
+from palearn.spark.text import from_text, to_text
 
-STATE = "format_version int, n_keys int, blob binary"
+STATE = "format_version int, n_keys int, blob string"
 #: A row a bucket and table: the rows as an Arrow IPC stream; table ``summary`` is JSON.
 RESULT = "table string, payload binary"
 SUMMARY = "summary"
@@ -43,11 +46,11 @@ def train(records: DataFrame, config: Config) -> DataFrame:
 
     def learn(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         batch_id = current_batch()
-        bucket = Bucket(plan_of(described), state.get[2] if state.exists else None, batch_id)
+        bucket = Bucket(plan_of(described), from_text(state.get[2]) if state.exists else None, batch_id)
         # The group may come in pieces: its order is restored over all of them.
         bucket.learn(_chunk(list(frames)))
         payloads = pack(bucket, models=batch_id % every == every - 1)
-        state.update((codec.VERSION, len(bucket.models.keys), bucket.to_bytes()))
+        state.update((codec.VERSION, len(bucket.models.keys), to_text(bucket.to_bytes())))
         yield pd.DataFrame(payloads, columns=["table", "payload"])
 
     return records.groupBy("bucket").applyInPandasWithState(learn, RESULT, STATE, "append", GroupStateTimeout.NoTimeout)
@@ -86,10 +89,10 @@ def unwritten(spark: SparkSession, config: Config) -> DataFrame:
         plan = plan_of(described)
         for batch in batches:
             for blob in batch.column("blob").to_pylist():
-                yield _result_batch(pack(Bucket(plan, blob)))
+                yield _result_batch(pack(Bucket(plan, from_text(blob))))
 
     _ = spark.streams.active  # a session that never had a query cannot read state otherwise
-    state = spark.read.format("statestore").load(config.checkpoint)
+    state = spark.read.format("statestore").load(Folder(config.checkpoint).uri)
     return state.selectExpr("value.groupState.blob").mapInArrow(rows, RESULT)
 
 

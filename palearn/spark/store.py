@@ -40,6 +40,16 @@ class Folder:
             self.path = self.root = str(Path(path).expanduser().absolute())
             self.fs = pafs.LocalFileSystem()
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on a disk of this machine, or mounted like one."""
+        return isinstance(self.fs, pafs.LocalFileSystem)
+
+    @property
+    def uri(self) -> str:
+        """What Spark calls the folder: without a scheme it would look on its default file system."""
+        return self.path if "://" in self.path else f"file://{self.path}"
+
     def at(self, *parts: str) -> str:
         """Return the path of something in the folder."""
         return "/".join((self.root, *parts))

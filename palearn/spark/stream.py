@@ -11,7 +11,7 @@ from palearn.errors import StreamError
 from palearn.spark import source, stateful
 from palearn.spark.session import require_topics, session
 from palearn.spark.sinks import Sink
-from palearn.spark.store import claim
+from palearn.spark.store import Folder, claim
 
 log = logging.getLogger("palearn.stream")
 
@@ -21,7 +21,7 @@ def build(records: DataFrame, config: Config, sink: Sink) -> DataStreamWriter:
     writer = (
         stateful.train(records, config)
         .writeStream.outputMode("append")
-        .option("checkpointLocation", config.checkpoint)
+        .option("checkpointLocation", Folder(config.checkpoint).uri)
         .foreachBatch(sink.write)
     )
     if isinstance(config.trigger, ProcessingTime):
