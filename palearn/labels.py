@@ -1,6 +1,6 @@
 """Labels to class numbers, key by key: outside any text, number or boolean, inside 0, 1, 2, ..."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -134,3 +134,12 @@ def _multiclass(
             known[k].append(label)
         y[i] = classes[text]
     return y, before, faults
+
+
+def as_texts(rows: Sequence[Known], text: Callable[[LabelValue], str]) -> list[list[str | None]]:
+    """Return each key's labels as texts. Few keys have labels of their own: each list is converted once."""
+    # With their types: as dictionary keys 1, 1.0 and True are one.
+    kinds = [(*map(type, row), *row) for row in rows]
+    distinct = dict(zip(kinds, rows, strict=True))
+    texts = {kind: [None if label is None else text(label) for label in row] for kind, row in distinct.items()}
+    return [texts[kind] for kind in kinds]

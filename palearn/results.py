@@ -1,6 +1,7 @@
 """Rows of the output tables as Arrow batches, built from the models' arrays without a loop over keys."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -10,7 +11,8 @@ from numba import njit
 
 from palearn import metrics
 from palearn.codec import VERSION
-from palearn.learners import Outcome
+from palearn.labels import as_texts
+from palearn.learners import Outcome, pointers
 from palearn.metrics import (
     BASELINE_MISTAKES,
     DIFFERENCE,
@@ -122,11 +124,9 @@ class Texts:
     def __init__(self, models: Models) -> None:
         signed = models.settings.task == "binary" and models.settings.positive is None
         rows = [default_labels(row) if None in row else row for row in models.labels] if signed else models.labels
-        flat = [(type(label), label) for row in rows for label in row]
-        texts = {item: None if item[1] is None else label_text(item[1]) for item in set(flat)}
-        self.names = pa.array([texts[item] for item in flat], pa.string())
-        self.ptr = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=self.ptr[1:])
+        texts = as_texts(rows, label_text)
+        self.names = pa.array(list(chain.from_iterable(texts)), pa.string())
+        self.ptr = pointers(np.fromiter(map(len, texts), np.int64, len(texts)))
 
     def of(self, keys: IntArray) -> pa.Array:
         """Return the labels of some keys, a list a key."""

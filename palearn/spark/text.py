@@ -5,25 +5,18 @@ character at a time and encodes that as UTF-8: a quarter of the JVM's time in th
 characters is copied as it is at every step, for an eighth more bytes.
 
 The text of ``n`` bytes is their low seven bits, then ``ceil(n / 7)`` characters that hold the high bits: bit
-``k`` of character ``j`` is the high bit of byte ``k * ceil(n / 7) + j``.
+``k`` of character ``j`` is the high bit of byte ``7 j + k``.
 """
 
 import numpy as np
+from numba import njit
 
 from palearn.errors import StateFormatError
 
 
 def to_text(data: bytes) -> str:
     """Return the text of some bytes."""
-    raw = np.frombuffer(data, np.uint8)
-    stripe = -(-raw.size // 7)
-    text = np.zeros(raw.size + stripe, np.uint8)
-    low, high = text[: raw.size], text[raw.size :]
-    np.bitwise_and(raw, 0x7F, out=low)
-    for bit in range(7):
-        part = raw[bit * stripe : (bit + 1) * stripe]
-        high[: part.size] |= (part >> 7) << bit
-    return text.tobytes().decode("ascii")
+    return str(_coded(np.frombuffer(data, np.uint8)).data, "ascii")
 
 
 def from_text(text: str) -> bytes:
@@ -34,13 +27,32 @@ def from_text(text: str) -> bytes:
     StateFormatError
         No bytes have this text.
     """
-    coded = np.frombuffer(text.encode(), np.uint8)
-    size = coded.size * 7 // 8
-    stripe = coded.size - size
-    if not text.isascii() or stripe != -(-size // 7):
+    size = len(text) * 7 // 8
+    if not text.isascii() or len(text) != size + -(-size // 7):
         raise StateFormatError(f"a state of {len(text)} characters is not what this version writes")
-    raw, high = coded[:size].copy(), coded[size:]
-    for bit in range(7):
-        part = raw[bit * stripe : (bit + 1) * stripe]
-        part |= (high[: part.size] >> bit & 1) << 7
-    return raw.tobytes()
+    raw: bytes = _decoded(np.frombuffer(text.encode(), np.uint8), size).tobytes()
+    return raw
+
+
+@njit(cache=True)
+def _coded(raw):  # type: ignore[no-untyped-def]
+    n = raw.size
+    out = np.empty(n + (n + 6) // 7, np.uint8)
+    for i in range(n):
+        out[i] = raw[i] & 0x7F
+    for j in range(out.size - n):
+        bits = 0
+        for k in range(min(7, n - 7 * j)):
+            bits |= (raw[7 * j + k] >> 7) << k
+        out[n + j] = bits
+    return out
+
+
+@njit(cache=True)
+def _decoded(coded, n):  # type: ignore[no-untyped-def]
+    out = np.empty(n, np.uint8)
+    for j in range(coded.size - n):
+        bits = coded[n + j]
+        for k in range(min(7, n - 7 * j)):
+            out[7 * j + k] = coded[7 * j + k] | ((bits >> k) & 1) << 7
+    return out

@@ -1,13 +1,14 @@
 """The text of a bucket's bytes: every byte string has one, and no other text is taken for one."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palearn.errors import StateFormatError
 from palearn.spark.text import from_text, to_text
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_bytes_come_back_from_their_text(data: bytes) -> None:
     text = to_text(data)
