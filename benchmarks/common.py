@@ -34,17 +34,19 @@ def own_broker() -> Iterator[tuple[str, Path]]:
             broker.stop(port, folder / "broker")
 
 
-def fill_topic(servers: str, topic: str, records: int, keys: int, partitions: int = 4) -> None:
+def fill_topic(servers: str, topic: str, records: int, keys: int, partitions: int = 4, *, rounds: bool = False) -> None:
     """Produce the rows of a9a (14 named features each) again and again, with keys drawn uniformly.
 
-    A topic that is there already gets more records.
+    With ``rounds`` every key has its turn before one has its second: a batch of fewer records than there are keys
+    meets no key twice. A topic that is there already gets more records.
     """
     admin = KafkaAdminClient(bootstrap_servers=servers)
     if topic not in admin.list_topics():
         admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
     admin.close()
     values = [encode(record) for record in datasets.a9a()]
-    drawn = np.random.default_rng(SEED).integers(keys, size=records).tolist()
+    random = np.random.default_rng(SEED)
+    drawn = (np.resize(random.permutation(keys), records) if rounds else random.integers(keys, size=records)).tolist()
     producer = KafkaProducer(
         bootstrap_servers=servers, enable_idempotence=True, compression_type="zstd", linger_ms=20, batch_size=2**18
     )

@@ -36,14 +36,17 @@ from palearn.spark.stateful import RESULT, STATE, SUMMARY, train
 Query = Callable[[SparkSession, Config], Any]
 
 
-def configuration(servers: str, topic: str, folder: Path, batch: int, learners: list[dict[str, Any]]) -> Config:
-    """Return the job's configuration for one run in ``folder``."""
+def configuration(
+    servers: str, topic: str, folder: Path, batch: int, learners: list[dict[str, Any]], **parts: Any
+) -> Config:
+    """Return the job's configuration for one run in ``folder``; ``parts`` replace or add top-level fields."""
     return parse(
         {
             "source": {"kafka": {"bootstrap_servers": servers, "topics": [topic], "max_offsets_per_trigger": batch}},
             "learners": learners,
             "output": {"path": str(folder / "out")},
             "checkpoint": str(folder / "checkpoint"),
+            **parts,
         }
     )
 

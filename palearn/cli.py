@@ -1,5 +1,7 @@
 """The command line: ``palearn COMMAND``. Thin: each command reads its options and calls one function."""
 
+import atexit
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -198,9 +200,11 @@ def evaluate(
     """Test-then-train on a file in this process; no Spark, no Kafka."""
     from palearn.evaluate import evaluate as run
 
+    # The interpreter's last collection would look at all of numba's objects, for a fifth of the whole time.
+    atexit.register(gc.freeze)
     (path, *_), feature_names = _inputs([file], names)
     report = run(
-        path, learner, _params(param), task=task, bias=bias, positive=positive, tie=tie,
+        path, learner, _params(param) if param else None, task=task, bias=bias, positive=positive, tie=tie,
         views=views.split(",") if views else (), key=key, epochs=epochs, shuffle=shuffle,
         format=format, label=label, names=feature_names,
     )  # fmt: skip

@@ -1,4 +1,8 @@
-"""Test-then-train over a file in one process: the same buckets as the stream, without Spark or Kafka."""
+"""Test-then-train over a file in one process: the same models as the stream's, without Spark or Kafka.
+
+A LIBSVM file without keys or views is read and learned in columns (:mod:`palearn.columns`), all else goes through
+the stream's own bucket, record by record. Both give the same figures, to the last bit.
+"""
 
 import itertools
 import time
@@ -9,13 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from palearn import files
-from palearn.bucket import Bucket, Plan
+from palearn.columns import OneKey, passes
 from palearn.errors import ConfigError
 from palearn.intake import Chunk, Value
 from palearn.learners import Learner
 from palearn.metrics import MISTAKES, UPDATES, N
-from palearn.model import check_views
-from palearn.models import Settings
+from palearn.models import Models, Settings
 from palearn.records import LabelValue, Record, record_key
 
 #: The key of every example when none is asked for.
@@ -67,20 +70,65 @@ def evaluate(
     if epochs < 1:
         raise ConfigError(f"epochs must be >= 1, got {epochs}")
     chosen = Learner(learner, learner, task=task, tie=tie, options=params)
-    settings = Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=None)
-    bucket = Bucket(Plan(settings, (chosen,), tables=frozenset()))
+    settings = Settings(task=task, positive=positive, bias=bias, views=_checked(views), max_features=None)
+    file = examples if isinstance(examples, str | Path) else None
     began = time.perf_counter()
-    if isinstance(examples, str | Path):
-        lines = files.lines(examples, key=key, format=format, label=label, names=names)
-        rows: Iterable[_Row] = ((line.key, line.value) for line in lines)
+    if file is not None and files.format_of(file, format) == "libsvm" and key is None and not settings.views:
+        models, reasons = _learn_columns(settings, chosen, file, names, epochs, shuffle)
     else:
-        rows = ((None if key is None else record_key(record, key), record) for record in examples)
-    for piece in _pieces(_passes(rows, epochs, shuffle)):
-        bucket.learn(_chunk(piece, bucket.summary.records, keyed=key is not None))
-    return _report(bucket, chosen, time.perf_counter() - began, per_key=key is not None)
+        rows = _rows(examples, key, format, label, names)
+        models, reasons = _learn_rows(settings, chosen, _passes(rows, epochs, shuffle), keyed=key is not None)
+    return _report(models, reasons, chosen, time.perf_counter() - began, per_key=key is not None)
 
 
-def _passes(rows: Iterable[_Row], epochs: int, seed: int | None) -> Iterator[_Row]:
+def _checked(views: Iterable[str]) -> tuple[str, ...]:
+    names = list(views)
+    if not names:
+        return ()
+    from palearn.model import check_views  # it knows the models' bytes too, which takes long to import
+
+    return check_views(names)
+
+
+def _rows(
+    examples: str | Path | Iterable[Record],
+    key: str | None,
+    format: str | None,
+    label: str | None,
+    names: list[str] | None,
+) -> Iterator[_Row]:
+    if isinstance(examples, str | Path):
+        for line in files.lines(examples, key=key, format=format, label=label, names=names):
+            yield line.key, line.value
+    else:
+        for record in examples:
+            yield None if key is None else record_key(record, key), record
+
+
+def _learn_columns(
+    settings: Settings, learner: Learner, path: str | Path, names: list[str] | None, epochs: int, seed: int | None
+) -> tuple[Models, dict[str, int]]:
+    one = OneKey(settings, (learner,), ONE_KEY)
+    signed = settings.task == "binary" and settings.positive is None
+    models = one.models
+    parts = files.columns(path, models.vocabulary, limit=models.max_features, signed=signed, names=names)
+    for part in passes(parts, epochs, seed, _PIECE):
+        one.learn(part)
+    return models, one.reasons
+
+
+def _learn_rows(
+    settings: Settings, learner: Learner, rows: Iterator[_Row], *, keyed: bool
+) -> tuple[Models, dict[str, int]]:
+    from palearn.bucket import Bucket, Plan  # they know the output tables too, which take long to import
+
+    bucket = Bucket(Plan(settings, (learner,), tables=frozenset()))
+    while piece := list(itertools.islice(rows, _PIECE)):
+        bucket.learn(_chunk(piece, bucket.summary.records, keyed=keyed))
+    return bucket.models, bucket.summary.reasons
+
+
+def _passes(rows: Iterator[_Row], epochs: int, seed: int | None) -> Iterator[_Row]:
     if epochs == 1 and seed is None:
         yield from rows
         return
@@ -92,19 +140,15 @@ def _passes(rows: Iterable[_Row], epochs: int, seed: int | None) -> Iterator[_Ro
             yield held[i]
 
 
-def _pieces(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
-    while piece := list(itertools.islice(rows, _PIECE)):
-        yield piece
-
-
 def _chunk(rows: list[_Row], first: int, *, keyed: bool) -> Chunk:
     n = len(rows)
     keys = [None if key is None else key.encode() for key, _ in rows] if keyed else [ONE_KEY.encode()] * n
     return Chunk(keys, [value for _, value in rows], [""] * n, np.zeros(n, np.int64), np.arange(first, first + n))
 
 
-def _report(bucket: Bucket, learner: Learner, seconds: float, *, per_key: bool) -> dict[str, Any]:
-    models, summary = bucket.models, bucket.summary
+def _report(
+    models: Models, reasons: dict[str, int], learner: Learner, seconds: float, *, per_key: bool
+) -> dict[str, Any]:
     counts = models.states[0].counts
     n, mistakes, updates = models.counts[:, N], counts[:, MISTAKES], counts[:, UPDATES]
     out = {
@@ -115,8 +159,8 @@ def _report(bucket: Bucket, learner: Learner, seconds: float, *, per_key: bool) 
         "error": float(mistakes.sum() / n.sum()) if n.sum() else None,
         "updates": int(updates.sum()),
         "weight_l2": float(np.linalg.norm(learner.weights(models.layout, models.states[0].arrays))),
-        "rejected": summary.fates["rejected"],
-        "reasons": summary.reasons,
+        "rejected": sum(reasons.values()),
+        "reasons": reasons,
         "seconds": seconds,
     }
     if per_key:

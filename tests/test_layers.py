@@ -22,6 +22,7 @@ LAYERS = (
     "examples",
     "matrix",
     "models",
+    "columns",
     "codec",
     "shortcut",
     "model",

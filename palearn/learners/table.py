@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from palearn.errors import LearnerError
 from palearn.learners import growth
@@ -170,6 +169,8 @@ def _arow(params: Params, task: str) -> Rule:
 
 
 def _phi(params: Params) -> float:
+    from scipy.special import ndtri  # takes longer to import than a small file to learn
+
     return float(ndtri(params["eta"])) if params["phi"] is None else float(params["phi"])
 
 

@@ -1,0 +1,187 @@
+"""Files of records: LIBSVM, CSV, JSON lines and Parquet, compressed or not, one record at a time.
+
+``produce``, ``evaluate`` and ``replay`` read files through :func:`read` and nothing else, so a file gives the
+same records wherever it is used. (:func:`columns` is :func:`read` with many lines at once.)
+
+==========  ====================================================================================
+format      a line or row
+==========  ====================================================================================
+LIBSVM      ``label index:value … # comment``; features are named by the index as it is written
+CSV         a header line, then one row a record; a field that is a number is a number, an empty
+            one is absent, any other is one-hot, ``column=value``
+JSON lines  a record as on the wire (:mod:`palearn.records`)
+Parquet     a column a feature, or a map or struct column ``features`` (or ``views``)
+==========  ====================================================================================
+
+In CSV and Parquet the columns ``id``, ``weight`` and ``time`` are those fields of the record, not features.
+A line that cannot be used never ends the reading: it comes out as the :class:`RecordError` that says why.
+Only one line, or one batch of Parquet rows, is in memory at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple, TypeAlias, cast, get_args
+
+from palearn import records
+from palearn.columns import Columns
+from palearn.errors import FileFormatError, RecordError
+from palearn.examples import Vocabulary
+from palearn.files import text
+from palearn.files.bulk import Bulk
+from palearn.files.csv import read_csv
+from palearn.files.libsvm import Names, read_libsvm
+from palearn.files.parquet import read_parquet
+from palearn.files.text import COMPRESSIONS, Row, each_line, guarded
+from palearn.records import Record
+
+Format: TypeAlias = Literal["libsvm", "csv", "jsonl", "parquet"]
+
+SUFFIXES: dict[str, Format] = {
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+}
+
+
+def format_of(path: str | Path, format: str | None = None) -> Format:
+    """Return the format of a file: the one given, else what the suffix says.
+
+    Raises
+    ------
+    FileFormatError
+        When the suffix says nothing, or the given name is no format.
+    """
+    if format is not None:
+        if format not in get_args(Format):
+            message = f"format must be one of {', '.join(get_args(Format))}, got {format!r}"
+            raise FileFormatError(message)
+        return cast(Format, format)
+    suffixes = ["", *(suffix.lower() for suffix in Path(path).suffixes)]
+    if suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    if suffixes[-1] not in SUFFIXES:
+        message = (
+            f"{path}: the suffix does not say what the file holds (known: {' '.join(SUFFIXES)}, and "
+            f"{' '.join(COMPRESSIONS)} of them); say it with --format {'|'.join(get_args(Format))}"
+        )
+        raise FileFormatError(message)
+    return SUFFIXES[suffixes[-1]]
+
+
+def read(
+    path: str | Path,
+    *,
+    format: str | None = None,
+    label: str | None = None,
+    names: Sequence[str] | None = None,
+    opened: BinaryIO | None = None,
+) -> Iterator[Row]:
+    """Return an iterator over (line number, record or what is wrong with the line).
+
+    Parameters
+    ----------
+    path
+        The file. Numbers of lines, and of Parquet rows, start at 1.
+    format
+        ``libsvm``, ``csv``, ``jsonl`` or ``parquet``; by default what the suffix says.
+    label
+        The label's column in CSV (default ``label``; there must be one) and Parquet (default ``label``, if
+        there is one).
+    names
+        LIBSVM: feature names; index 1 is the first. By default a feature is named by its index.
+    opened
+        The file, opened in binary by a caller who wants to follow its position; the caller closes it.
+
+    Raises
+    ------
+    FileFormatError
+        At once: no such format. While reading: there is no such file or column, or the file is damaged.
+    """
+    reader = _READERS[format_of(path, format)]
+    _check_names(path, names)
+    return guarded(Path(path), opened, lambda stream: reader(Path(path), stream, label, names))
+
+
+def columns(
+    path: str | Path, vocabulary: Vocabulary, *, limit: int, signed: bool, names: Sequence[str] | None = None
+) -> Iterator[Columns]:
+    """Return an iterator over the rows of a LIBSVM file, many at once; the rows, in order, of :func:`read`.
+
+    Parameters
+    ----------
+    vocabulary, limit
+        Numbers the features; the most that a row may have (:func:`palearn.examples.flatten`).
+    signed
+        Whether labels must be numbers (:func:`palearn.intake.check`).
+    path, names
+        As in :func:`read`, and the errors too.
+    """
+    _check_names(path, names)
+    bulk = Bulk(vocabulary, limit, signed=signed, names=names)
+    return (block for _, block in guarded(Path(path), None, bulk.read))
+
+
+def _check_names(path: str | Path, names: Names) -> None:
+    if names is not None and len(set(names)) != len(names):
+        message = f"{path}: the feature names given for it are not unique"
+        raise FileFormatError(message)
+
+
+class Line(NamedTuple):
+    """A line on its way to a model: its number, its key if one was asked for, and its record.
+
+    JSON lines stay the bytes they are, as if they came from Kafka; whoever decodes them finds their faults.
+    """
+
+    number: int
+    key: str | None
+    value: bytes | Record | RecordError
+
+
+def lines(
+    path: str | Path,
+    *,
+    key: str | None = None,
+    format: str | None = None,
+    label: str | None = None,
+    names: Sequence[str] | None = None,
+    opened: BinaryIO | None = None,
+) -> Iterator[Line]:
+    """Return an iterator over a file's lines with their keys; parameters and errors as :func:`read`.
+
+    Parameters
+    ----------
+    key
+        The field whose text is the key (:func:`palearn.records.key_of`, :func:`palearn.records.record_key`).
+    """
+    rows: Iterator[tuple[int, bytes | Record | RecordError]]
+    if format_of(path, format) == "jsonl":
+        rows = guarded(Path(path), opened, _raw_lines)
+    else:
+        rows = read(path, format=format, label=label, names=names, opened=opened)
+    for number, value in rows:
+        yield Line(number, None if key is None else _key(value, key), value)
+
+
+def _key(value: bytes | Record | RecordError, field: str) -> str | None:
+    if isinstance(value, bytes):
+        found = records.key_of(value, field)
+        return None if found is None else found.decode()
+    return records.record_key(value, field) if isinstance(value, Record) else None
+
+
+def _raw_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | RecordError]]:
+    for number, line in text.numbered(stream):
+        if len(line) > text.MAX_LINE_BYTES:
+            yield number, text.too_long()
+        elif stripped := line.strip():
+            yield number, stripped
+
+
+def _read_jsonl(path: Path, stream: BinaryIO, label: str | None, names: Names) -> Iterator[Row]:
+    return each_line(stream, lambda line: records.decode_value(line.encode()))
+
+
+_READERS = {"libsvm": read_libsvm, "csv": read_csv, "jsonl": _read_jsonl, "parquet": read_parquet}

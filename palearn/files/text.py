@@ -1,0 +1,146 @@
+"""Lines of text: from plain or compressed files, one at a time or many at once, and what may be wrong with them."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import BinaryIO, TypeAlias, TypeVar, cast
+
+from palearn.errors import FileFormatError, RecordError
+from palearn.records import Record
+
+Row: TypeAlias = tuple[int, Record | RecordError]
+_T = TypeVar("_T")
+
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+
+#: A longer line is bad, and is skipped without being held in memory.
+MAX_LINE_BYTES = 16 * 2**20
+#: Many lines at once are about so many bytes.
+BLOCK_BYTES = 2**20
+_BUFFER_BYTES = 2**16
+_BOM = b"\xef\xbb\xbf"
+_DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
+
+
+def guarded(
+    path: Path, opened: BinaryIO | None, rows: Callable[[BinaryIO], Iterator[tuple[int, _T]]]
+) -> Iterator[tuple[int, _T]]:
+    """Yield the rows; a file that turns out to be damaged is named, with the last line that was whole."""
+    number = 0
+    try:
+        raw_file = nullcontext(opened) if opened else path.open("rb", _BUFFER_BYTES)
+        with raw_file as raw, _decompressed(path, raw) as stream:
+            for number, row in rows(stream):
+                yield number, row
+    except _DAMAGE as error:
+        what = "damaged, or not what its suffix says," if number else "cannot be read"
+        message = f"{path}: {what} after line {number}: {error}"
+        raise FileFormatError(message) from error
+
+
+def _decompressed(path: Path, raw: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """Return a stream of the file's plain bytes; to close it leaves ``raw`` open."""
+    match path.suffix.lower():
+        case ".gz":
+            return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+        case ".bz2":
+            return cast(BinaryIO, bz2.BZ2File(raw))
+        case ".xz":
+            return cast(BinaryIO, lzma.LZMAFile(raw))
+        case ".zst":
+            import pyarrow as pa  # not needed, and slow to import, for anything else but Parquet
+
+            return io.BufferedReader(pa.input_stream(raw, compression="zstd"))
+    return nullcontext(raw)
+
+
+def numbered(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbered lines; of one that is too long only the beginning, MAX_LINE_BYTES + 1 bytes."""
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+            _skip_line(stream)
+        yield number, without_mark(line) if number == 1 else line
+
+
+def blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield many whole lines at once; of one that is too long at least MAX_LINE_BYTES + 1 bytes.
+
+    The lines before a damaged place come before the exception, as they do one at a time.
+    """
+    read = cast(io.BufferedReader, stream).read1
+    held: list[bytes] = []
+    size = 0
+    damage: Exception | None = None
+    while True:
+        try:
+            part = read()
+        except _DAMAGE as error:
+            part, damage = b"", error
+        held.append(part)
+        size += len(part)
+        if part and size < BLOCK_BYTES:
+            continue
+        whole, newline, rest = b"".join(held).rpartition(b"\n")
+        if newline:
+            yield whole + newline
+        if damage is not None:
+            raise damage
+        if len(rest) > MAX_LINE_BYTES:
+            _skip_line(stream)
+            yield rest
+            rest = b""
+        elif rest and not part:
+            yield rest
+        if not part:
+            return
+        held, size = [rest], 0
+
+
+def _skip_line(stream: BinaryIO) -> None:
+    rest = b"-"
+    while rest and not rest.endswith(b"\n"):
+        rest = stream.readline(MAX_LINE_BYTES + 1)
+
+
+def without_mark(line: bytes) -> bytes:
+    """Return a file's first line without the mark that some programs begin UTF-8 with."""
+    return line if len(line) > MAX_LINE_BYTES else line.removeprefix(_BOM)
+
+
+def too_long() -> RecordError:
+    """Return what is wrong with a line of more than MAX_LINE_BYTES."""
+    return RecordError("too_large", f"the line has more than {MAX_LINE_BYTES} bytes")
+
+
+def decoded(line: bytes) -> str:
+    """Return a line's text, or raise a RecordError."""
+    if len(line) > MAX_LINE_BYTES:
+        raise too_long()
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise RecordError("not_utf8", f"the line is not UTF-8 at byte {error.start}") from None
+
+
+def parsed(line: bytes, parse: Callable[[str], Record | None]) -> Record | RecordError | None:
+    """Return what ``parse`` makes of a line, or what is wrong with it; a blank line is None."""
+    try:
+        text = decoded(line).strip()
+        return parse(text) if text else None
+    except RecordError as error:
+        return error
+
+
+def each_line(stream: BinaryIO, parse: Callable[[str], Record | None]) -> Iterator[Row]:
+    """Yield what ``parse`` makes of every line; blank lines, and those it gives None for, are no records."""
+    for number, line in numbered(stream):
+        row = parsed(line, parse)
+        if row is not None:
+            yield number, row
