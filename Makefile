@@ -12,6 +12,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL = $(BIN)/python -m pip --disable-pip-version-check install
 
+# What make package makes, and what it makes it of.
+ARCHIVE := dist/palearn-env.tar.gz
+ENVIRONMENT := build/environment
+PACKED := requirements-runtime.lock pyproject.toml Makefile \
+	$(shell find palearn -type f -not -path '*/__pycache__/*' -not -name '*.md')
+
 # pyspark and palearn are built from source with these, never with whatever is newest today.
 BUILD_TOOLS := setuptools hatchling editables
 
@@ -55,10 +61,30 @@ bench: setup check-java ## Measure the stream beside its baselines
 	@$(BIN)/python -m benchmarks.stream
 
 .PHONY: package
-package: setup ## Build the wheel into dist/
-	@rm -rf dist
+package: $(ARCHIVE) ## Build the wheel, and the archive of an environment for a cluster, into dist/
+	@ls -sh dist/*
+
+# A venv is found through bin/python and pyvenv.cfg, which move with it, so tar is all that packing takes. Only the
+# first lines of its scripts would be wrong elsewhere, and Spark's workers start none of them. pyspark stays out: it is
+# most of the size, and workers have it from their Spark. The archive holds the compiled kernels too, which numba
+# takes for stale unless the sources keep the fractions of their seconds (pax).
+$(ARCHIVE): $(PACKED) | $(VENV)/.stamp
+	@rm -rf dist $(ENVIRONMENT) && mkdir -p dist $(ENVIRONMENT)
+	@echo "package 1/4: the wheel"
 	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
-	@ls dist/*.whl
+	@echo "package 2/4: the locked dependencies, into $(ENVIRONMENT)"
+	@$(BIN)/python -m venv --without-pip $(ENVIRONMENT)
+	@sed -E '/^(pyspark|py4j)==/,/^ +# via/d' requirements-runtime.lock > $(ENVIRONMENT)/requirements.lock
+	@$(INTO_ENVIRONMENT) --only-binary :all: --require-hashes -r $(ENVIRONMENT)/requirements.lock
+	@$(INTO_ENVIRONMENT) --no-index --no-deps dist/*.whl
+	@echo "package 3/4: the compiled kernels"
+	@$(ENVIRONMENT)/bin/python -I -c 'from palearn.prepare import compile_kernels; compile_kernels()'
+	@echo "package 4/4: the archive"
+	@tar --create --format=pax --directory $(ENVIRONMENT) . | gzip -1 > $@
+
+# What is imported while the kernels are compiled gets its bytecode then; the rest would only fill the archive.
+INTO_ENVIRONMENT = $(BIN)/python -m pip --disable-pip-version-check --python $(ENVIRONMENT)/bin/python install \
+	--quiet --no-compile
 
 .PHONY: clean
 clean: ## Remove .venv, builds and caches
@@ -66,9 +92,11 @@ clean: ## Remove .venv, builds and caches
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: lock
-lock: ## Resolve the dependencies anew and write both lock files (needs uv)
+lock: ## Resolve the dependencies anew and write the three lock files (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: pip install uv" >&2; exit 1; }
 	uv pip compile $(LOCK_OPTIONS) --upgrade --extra dev pyproject.toml --output-file requirements.lock
+	uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock pyproject.toml \
+		--output-file requirements-runtime.lock
 	printf '%s\n' $(BUILD_TOOLS) | uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \
 		--output-file requirements-build.lock -
 
