@@ -32,6 +32,7 @@ from palearn.spark import source
 from palearn.spark.session import session
 from palearn.spark.sinks import Sink
 from palearn.spark.stateful import RESULT, STATE, SUMMARY, train
+from palearn.spark.text import from_text, to_text
 
 Query = Callable[[SparkSession, Config], Any]
 
@@ -87,9 +88,9 @@ def group_a_key(spark: SparkSession, config: Config) -> Any:
 
     def learn(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         frame = pd.concat(list(frames)).sort_values(["topic", "partition", "offset"])
-        stored = msgspec.msgpack.decode(state.get[2]) if state.exists else [[], b"", b"", 0, 0, 0]
+        stored = msgspec.msgpack.decode(from_text(state.get[2])) if state.exists else [[], b"", b"", 0, 0, 0]
         row, blob = _learn_key(learner, [decode_value(value) for value in frame["value"]], stored)
-        state.update((1, row["n"], blob))
+        state.update((1, row["n"], to_text(blob)))
         yield pd.DataFrame([{"key": key[0].decode(), **row}])
 
     def write(frame: DataFrame, batch_id: int) -> None:
