@@ -47,8 +47,8 @@ class Folder:
 
     @property
     def uri(self) -> str:
-        """What Spark calls the folder: without a scheme it would look on its default file system."""
-        return self.path if "://" in self.path else f"file://{self.path}"
+        """What Spark calls the folder. Without a scheme it would look on its default file system; it takes no %20."""
+        return f"file://{self.root}" if self.is_local else self.path
 
     def at(self, *parts: str) -> str:
         """Return the path of something in the folder."""

@@ -303,6 +303,15 @@ def test_the_folder_writes_whole_files_or_none(tmp_path: Path) -> None:
     assert Folder(f"file://{tmp_path}/a").root == folder.root
 
 
+def test_a_folder_has_one_name_for_spark_whatever_its_default_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("a b", str(tmp_path / "a b"), f"file://{tmp_path}/a%20b"):
+        assert Folder(path).uri == f"file://{tmp_path}/a b"
+        assert Folder(path).is_local
+
+
 # -- what is missing --------------------------------------------------------------------------------------
 
 
