@@ -13,11 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from palearn import files
+from palearn.bucket import Bucket, Plan
 from palearn.columns import OneKey, passes
 from palearn.errors import ConfigError
 from palearn.intake import Chunk, Value
 from palearn.learners import Learner
 from palearn.metrics import MISTAKES, UPDATES, N
+from palearn.model import check_views
 from palearn.models import Models, Settings
 from palearn.records import LabelValue, Record, record_key
 
@@ -70,7 +72,7 @@ def evaluate(
     if epochs < 1:
         raise ConfigError(f"epochs must be >= 1, got {epochs}")
     chosen = Learner(learner, learner, task=task, tie=tie, options=params)
-    settings = Settings(task=task, positive=positive, bias=bias, views=_checked(views), max_features=None)
+    settings = Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=None)
     file = examples if isinstance(examples, str | Path) else None
     began = time.perf_counter()
     if file is not None and files.format_of(file, format) == "libsvm" and key is None and not settings.views:
@@ -79,15 +81,6 @@ def evaluate(
         rows = _rows(examples, key, format, label, names)
         models, reasons = _learn_rows(settings, chosen, _passes(rows, epochs, shuffle), keyed=key is not None)
     return _report(models, reasons, chosen, time.perf_counter() - began, per_key=key is not None)
-
-
-def _checked(views: Iterable[str]) -> tuple[str, ...]:
-    names = list(views)
-    if not names:
-        return ()
-    from palearn.model import check_views  # it knows the models' bytes too, which takes long to import
-
-    return check_views(names)
 
 
 def _rows(
@@ -120,8 +113,6 @@ def _learn_columns(
 def _learn_rows(
     settings: Settings, learner: Learner, rows: Iterator[_Row], *, keyed: bool
 ) -> tuple[Models, dict[str, int]]:
-    from palearn.bucket import Bucket, Plan  # they know the output tables too, which take long to import
-
     bucket = Bucket(Plan(settings, (learner,), tables=frozenset()))
     while piece := list(itertools.islice(rows, _PIECE)):
         bucket.learn(_chunk(piece, bucket.summary.records, keyed=keyed))
