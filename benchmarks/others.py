@@ -17,7 +17,7 @@ from benchmarks.stream import configuration, palearn, rate, run
 from palearn.spark.session import session
 
 PROCESSES = 2
-PACKAGES = ("quixstreams==3.28.1", "river==0.26.1", "kafka-python==3.0.12")
+PACKAGES = ("quixstreams==3.28.1", "river==0.26.1", "kafka-python[zstd]==3.0.12")
 SCRIPTS = Path(__file__).parent / "consumers"
 
 
