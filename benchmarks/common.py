@@ -1,11 +1,12 @@
 """What the benchmarks share: a broker of their own, a topic of synthetic keyed records, versions."""
 
+import argparse
 import json
 import os
 import platform
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -74,6 +75,21 @@ def show(result: dict[str, Any], *, as_json: bool) -> None:
         return
     for name, value in result.items():
         print(f"{name}: {value}")
+
+
+def topic_command(description: str | None, measure: Callable[[int, int, int], dict[str, Any]], **more: Any) -> None:
+    """Run ``measure(records, keys, rounds)`` as the command line says, and print what it found.
+
+    ``more`` is told with the versions.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--keys", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    found = measure(given.records, given.keys, given.rounds)
+    show({"environment": environment() | more, "arguments": vars(given), **found}, as_json=given.json)
 
 
 def _free_port() -> int:

@@ -5,14 +5,13 @@ processes of a consumer group (``benchmarks/consumers``), in a venv that this ma
 record of either to the last. The job's is as in :mod:`benchmarks.stream`, with PA-I.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import environment, fill_topic, own_broker, show
+from benchmarks.common import fill_topic, own_broker, topic_command
 from benchmarks.stream import configuration, palearn, rate, run
 from palearn.spark.session import session
 
@@ -73,18 +72,5 @@ def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
     return {"rows_per_s": best, "all_rows_per_s": rates, "ratios": ratios}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=500_000)
-    parser.add_argument("--keys", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    found = measure(given.records, given.keys, given.rounds)
-    packages = {"others": list(PACKAGES), "processes": PROCESSES}
-    show({"environment": environment() | packages, "arguments": vars(given), **found}, as_json=given.json)
-
-
 if __name__ == "__main__":
-    main()
+    topic_command(__doc__, measure, others=list(PACKAGES), processes=PROCESSES)

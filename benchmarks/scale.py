@@ -8,7 +8,6 @@ are in state, and one Spark group a key runs beside the job on the same topic.
 
 import argparse
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ class Bench:
     def __init__(self, servers: str, scratch: Path, records: int) -> None:
         self.servers, self.scratch, self.records = servers, scratch, records
         self.runs = 0
+        self.topics: set[str] = set()
         first = configuration(servers, "none", scratch, 1, [{"algorithm": "arow"}])
         self.spark: SparkSession = session(first, name="scale", master="local[2]")
         self.spark.sparkContext.setLogLevel("ERROR")
@@ -36,8 +36,8 @@ class Bench:
     def topic(self, keys: int) -> str:
         """Return a topic of records drawn uniformly over so many keys."""
         name = f"keys-{keys}"
-        if not (self.scratch / name).exists():
-            (self.scratch / name).mkdir()
+        if name not in self.topics:
+            self.topics.add(name)
             fill_topic(self.servers, name, self.records, keys)
         return name
 
@@ -52,9 +52,8 @@ class Bench:
 
     def series(self, name: str, values: tuple[int, ...]) -> list[Point]:
         """Return the rate for each value of one argument of :meth:`rate`; the first value is run once more before."""
-        vary: Callable[[int], float] = lambda value: self.rate(**{name: value})  # noqa: E731
-        vary(values[0])
-        return [{name: value, "rows_per_s": vary(value)} for value in values]
+        self.rate(**{name: values[0]})
+        return [{name: value, "rows_per_s": self.rate(**{name: value})} for value in values]
 
     def sparse(self, keys: int) -> dict[str, float]:
         """Return rows a second of the job, and of one group a key, where no batch meets a key twice."""

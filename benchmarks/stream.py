@@ -11,7 +11,6 @@ group_a_key   one Spark group a key: the same kernel, compact state, models and 
 ============  ==========================================================================================
 """
 
-import argparse
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from benchmarks.common import environment, fill_topic, own_broker, show
+from benchmarks.common import fill_topic, own_broker, topic_command
 from palearn.bucket import Summary
 from palearn.config import Config, parse
 from palearn.learners import Learner, Rows, empty_outcome, layout_of
@@ -191,17 +190,5 @@ def _small_batches(spark: SparkSession, servers: str, scratch: Path, learners: A
     return out
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=500_000)
-    parser.add_argument("--keys", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    result = measure(given.records, given.keys, given.rounds)
-    show({"environment": environment(), "arguments": vars(given), **result}, as_json=given.json)
-
-
 if __name__ == "__main__":
-    main()
+    topic_command(__doc__, measure)

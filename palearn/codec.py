@@ -29,7 +29,7 @@ a change that breaks this raises the version and adds an upgrade here. Nothing i
 import struct
 import zlib
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -41,7 +41,7 @@ from palearn import metrics
 from palearn.errors import StateFormatError
 from palearn.examples import Vocabulary
 from palearn.labels import Known, as_texts
-from palearn.learners import Learner, layout_of, pointers
+from palearn.learners import Learner, layout_of
 from palearn.models import LearnerState, Models, Settings
 from palearn.types import FloatArray, Int32Array, IntArray
 
@@ -202,9 +202,8 @@ def _first_seen(feature, names, biases):  # type: ignore[no-untyped-def]
 
 
 def _labels(models: Models) -> pa.Array:
-    rows = as_texts(models.labels, lambda label: msgspec.json.encode(label).decode())
-    ptr = pointers(np.fromiter(map(len, rows), np.int64, len(rows)))
-    return _lists(ptr, pa.array(list(chain.from_iterable(rows)), pa.string()))
+    ptr, texts = as_texts(models.labels, lambda label: msgspec.json.encode(label).decode())
+    return _lists(ptr, pa.array(texts, pa.string()))
 
 
 def _read_labels(column: pa.Array) -> list[Known]:

@@ -137,18 +137,18 @@ class OneKey:
 
 
 def passes(parts: Iterator[Columns], epochs: int, seed: int | None, piece: int) -> Iterator[Columns]:
-    """Yield the rows of every epoch; with a seed in another random order each, ``piece`` rows at a time."""
+    """Yield the rows of every epoch, in :func:`orders`; where they are held, ``piece`` rows at a time."""
     if epochs == 1 and seed is None:
         yield from parts
         return
-    held = list(parts)
-    if seed is None:
-        for _ in range(epochs):
-            yield from held
-        return
-    whole = join(held)
-    random = np.random.default_rng(seed)
-    for _ in range(epochs):
-        order = random.permutation(whole.code.size)
+    whole = join(list(parts))
+    for order in orders(whole.code.size, epochs, seed):
         for first in range(0, order.size, piece):
             yield whole.take(order[first : first + piece])
+
+
+def orders(rows: int, epochs: int, seed: int | None) -> Iterator[IntArray]:
+    """Yield the order of the rows in each epoch: another permutation each, or without a seed as they stand."""
+    random = np.random.default_rng(seed)
+    for _ in range(epochs):
+        yield np.arange(rows) if seed is None else random.permutation(rows)

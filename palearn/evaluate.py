@@ -14,7 +14,7 @@ import numpy as np
 
 from palearn import files
 from palearn.bucket import Bucket, Plan
-from palearn.columns import OneKey, passes
+from palearn.columns import OneKey, orders, passes
 from palearn.errors import ConfigError
 from palearn.intake import Chunk, Value
 from palearn.learners import Learner
@@ -124,10 +124,8 @@ def _passes(rows: Iterator[_Row], epochs: int, seed: int | None) -> Iterator[_Ro
         yield from rows
         return
     held = list(rows)
-    random = np.random.default_rng(seed)
-    for _ in range(epochs):
-        order = range(len(held)) if seed is None else random.permutation(len(held)).tolist()
-        for i in order:
+    for order in orders(len(held), epochs, seed):
+        for i in order.tolist():
             yield held[i]
 
 

@@ -1,10 +1,12 @@
 """Labels to class numbers, key by key: outside any text, number or boolean, inside 0, 1, 2, ..."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 
 from palearn.errors import RecordError
+from palearn.learners import pointers
 from palearn.records import Label, LabelValue, label_text
 from palearn.types import IntArray
 
@@ -136,10 +138,16 @@ def _multiclass(
     return y, before, faults
 
 
-def as_texts(rows: Sequence[Known], text: Callable[[LabelValue], str]) -> list[list[str | None]]:
-    """Return each key's labels as texts. Few keys have labels of their own: each list is converted once."""
+def as_texts(rows: Sequence[Known], text: Callable[[LabelValue], str]) -> tuple[IntArray, list[str | None]]:
+    """Return the labels of all keys as texts, and where each key's begin.
+
+    Few keys have labels of their own: each list is converted once.
+    """
     # With their types: as dictionary keys 1, 1.0 and True are one.
     kinds = [(*map(type, row), *row) for row in rows]
     distinct = dict(zip(kinds, rows, strict=True))
     texts = {kind: [None if label is None else text(label) for label in row] for kind, row in distinct.items()}
-    return [texts[kind] for kind in kinds]
+    return (
+        pointers(np.fromiter(map(len, rows), np.int64, len(rows))),
+        list(chain.from_iterable(map(texts.__getitem__, kinds))),
+    )

@@ -1,7 +1,6 @@
 """Rows of the output tables as Arrow batches, built from the models' arrays without a loop over keys."""
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from numba import njit
 from palearn import metrics
 from palearn.codec import VERSION
 from palearn.labels import as_texts
-from palearn.learners import Outcome, pointers
+from palearn.learners import Outcome
 from palearn.metrics import (
     BASELINE_MISTAKES,
     DIFFERENCE,
@@ -124,9 +123,8 @@ class Texts:
     def __init__(self, models: Models) -> None:
         signed = models.settings.task == "binary" and models.settings.positive is None
         rows = [default_labels(row) if None in row else row for row in models.labels] if signed else models.labels
-        texts = as_texts(rows, label_text)
-        self.names = pa.array(list(chain.from_iterable(texts)), pa.string())
-        self.ptr = pointers(np.fromiter(map(len, texts), np.int64, len(texts)))
+        self.ptr, texts = as_texts(rows, label_text)
+        self.names = pa.array(texts, pa.string())
 
     def of(self, keys: IntArray) -> pa.Array:
         """Return the labels of some keys, a list a key."""
