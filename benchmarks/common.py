@@ -19,6 +19,7 @@ from kafka.admin import NewTopic
 from palearn import datasets
 from palearn.kafka import broker
 from palearn.records import encode
+from palearn.types import IntArray
 
 SEED = 20261128
 
@@ -35,24 +36,39 @@ def own_broker() -> Iterator[tuple[str, Path]]:
             broker.stop(port, folder / "broker")
 
 
-def fill_topic(servers: str, topic: str, records: int, keys: int, partitions: int = 4, *, rounds: bool = False) -> None:
-    """Produce the rows of a9a (14 named features each) again and again, with keys drawn uniformly.
+def drawn(records: int, keys: int) -> IntArray:
+    """Return the key of each record, drawn uniformly."""
+    return np.random.default_rng(SEED).integers(keys, size=records)
 
-    With ``rounds`` every key has its turn before one has its second: a batch of fewer records than there are keys
-    meets no key twice. A topic that is there already gets more records.
+
+def in_turn(records: int, keys: int) -> IntArray:
+    """Return the key of each record: every key has its turn before one has its second."""
+    return np.resize(np.random.default_rng(SEED).permutation(keys), records)
+
+
+def key_text(key: int) -> str:
+    """Return a key as it stands in the topics."""
+    return f"user-{key:06d}"
+
+
+def fill_topic(
+    servers: str, topic: str, keys: IntArray, values: list[bytes] | None = None, partitions: int = 4
+) -> None:
+    """Produce a record a key, with ``values`` (None: the rows of a9a, 14 named features each) again and again.
+
+    A topic that is there already gets more records.
     """
     admin = KafkaAdminClient(bootstrap_servers=servers)
     if topic not in admin.list_topics():
         admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
     admin.close()
-    values = [encode(record) for record in datasets.a9a()]
-    random = np.random.default_rng(SEED)
-    drawn = (np.resize(random.permutation(keys), records) if rounds else random.integers(keys, size=records)).tolist()
+    if values is None:
+        values = [encode(record) for record in datasets.a9a()]
     producer = KafkaProducer(
         bootstrap_servers=servers, enable_idempotence=True, compression_type="zstd", linger_ms=20, batch_size=2**18
     )
-    for i, key in enumerate(drawn):
-        producer.send(topic, value=values[i % len(values)], key=b"user-%06d" % key)
+    for i, key in enumerate(keys.tolist()):
+        producer.send(topic, value=values[i % len(values)], key=key_text(key).encode())
     producer.flush()
     producer.close()
 

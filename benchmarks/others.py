@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import fill_topic, own_broker, topic_command
+from benchmarks.common import drawn, fill_topic, own_broker, topic_command
 from benchmarks.stream import configuration, palearn, rate, run
 from palearn.spark.session import session
 
@@ -53,7 +53,7 @@ def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {"palearn": [], "quix": [], "river": []}
     with own_broker() as (servers, scratch):
         python = made_venv(scratch / "venv")
-        fill_topic(servers, "bench", records, keys)
+        fill_topic(servers, "bench", drawn(records, keys))
         learners = [{"algorithm": "pa1"}]
         spark = session(configuration(servers, "bench", scratch, 100_000, learners), name="bench", master="local[2]")
         spark.sparkContext.setLogLevel("ERROR")

@@ -22,7 +22,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from benchmarks.common import fill_topic, own_broker, topic_command
+from benchmarks.common import drawn, fill_topic, own_broker, topic_command
 from palearn.bucket import Summary
 from palearn.config import Config, parse
 from palearn.learners import Learner, Rows, empty_outcome, layout_of
@@ -156,7 +156,7 @@ def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
     designs: dict[str, Query] = {"pass_through": pass_through, "counting": counting, "palearn": palearn}
     rates: dict[str, list[float]] = {name: [] for name in [*designs, "group_a_key"]}
     with own_broker() as (servers, scratch):
-        fill_topic(servers, "bench", records, keys)
+        fill_topic(servers, "bench", drawn(records, keys))
         spark = session(configuration(servers, "bench", scratch, 100_000, learners), name="bench", master="local[2]")
         spark.sparkContext.setLogLevel("ERROR")
         for round_ in range(rounds):
@@ -174,12 +174,12 @@ def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
 
 def _small_batches(spark: SparkSession, servers: str, scratch: Path, learners: Any, keys: int) -> dict[str, float]:
     """Median milliseconds of batches of 100 records, on an empty state and on that of 20,000 keys."""
-    fill_topic(servers, "small", 3000, keys)
+    fill_topic(servers, "small", drawn(3000, keys))
     out = {}
     for name, query in {"counting": counting, "palearn": palearn}.items():
         config = configuration(servers, "small", scratch / f"small-{name}", 100, learners)
         out[f"{name} ms"] = statistics.median(b["ms"] for b in run(spark, query, config)[3:])
-    fill_topic(servers, "bench", 3000, keys)
+    fill_topic(servers, "bench", drawn(3000, keys))
     for name, query in {"counting": counting, "palearn": palearn}.items():
         folder = scratch / f"{name}-0"
         config = configuration(servers, "bench", folder, 100, learners)

@@ -216,7 +216,7 @@ class Bucket:
         if "predictions" in self.plan.tables:
             ids = [None if (x := accepted.record[i].id) is None else str(x) for i in rows.tolist()]
             place = ([chunk.topic[i] for i in at.tolist()], chunk.partition[at], chunk.offset[at])
-            texts = results.Texts(models)
+            texts = results.Texts(models, np.unique(key))
             self._rows["predictions"] += results.prediction_rows(models, texts, key, y, known, outcomes, ids, place)
 
     def _count(
@@ -241,7 +241,8 @@ class Bucket:
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
 
     def _emit(self, touched: IntArray, changed: IntArray) -> None:
-        texts = results.Texts(self.models) if touched.size or changed.size else None
+        keys = np.union1d(touched, changed)
+        texts = results.Texts(self.models, keys) if keys.size else None
         if texts and "metrics" in self.plan.tables and touched.size:
             self._rows["metrics"] += results.metric_rows(self.models, touched, texts)
         if texts and "models" in self.plan.tables and changed.size:

@@ -3,6 +3,7 @@
 import atexit
 import gc
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -177,6 +178,55 @@ def replay(
     overrides = [*set_, *([f"source.kafka.topics=[{topic}]"] if topic else [])]
     paths = [str(path) for path in input_] or None
     job.run(load(config, overrides), paths=paths, start=from_, end=to, master=master)
+
+
+@app.command()
+def tune(
+    config: Config,
+    input_: Annotated[list[Path], typer.Option("--input", help="Files; default: the topics.", exists=True)] = [],  # noqa: B006
+    records: Annotated[int, typer.Option(help="Size of the sample.", min=1)] = 50_000,
+    keys: Annotated[int | None, typer.Option(help="Keys there will be; default: the sample's.", min=1)] = None,
+    cores: Annotated[int | None, typer.Option(help="Cores that learn; default: this machine's.", min=1)] = None,
+    seconds: Annotated[float, typer.Option(help="The longest that a batch may take.", min=0)] = 10.0,
+    set_: Overrides = [],  # noqa: B006
+    master: Master = None,
+    json: Json = False,
+) -> None:
+    """Choose buckets, batch size and partitions for a sample of records."""
+    import yaml
+
+    from palearn import tune as tuning
+    from palearn.config import load
+    from palearn.spark.replay import sample
+
+    loaded = load(config, set_)
+    chunk = sample(loaded, records, paths=[str(path) for path in input_] or None, master=master)
+    found = tuning.advice(tuning.measure(loaded.plan, chunk), keys, cores or os.cpu_count() or 1, seconds)
+    if json:
+        _print_json(found)
+        return
+    sampled = found["sample"]
+    console.print(
+        f"{sampled['records']:,} records of {sampled['keys']:,} keys: {sampled['learn_us']:.1f} us to learn a record "
+        f"on this machine, {sampled['key_bytes']:,.0f} bytes a key; {found['keys']:,} keys are "
+        f"{found['state_bytes'] / 1e6:,.0f} MB of state",
+        highlight=False,
+    )
+    _print_rows(
+        [
+            {
+                "records a batch": f"{x['batch']:,}",
+                "best buckets": f"{x['buckets']:,}",
+                "buckets touched": f"{x['touched_buckets']:,.0f}",
+                "state moved, MB": f"{x['moved_bytes'] / 1e6:,.1f}",
+                "seconds a batch": f"{x['seconds']:.1f}",
+                "records a second": f"{x['rate']:,.0f}",
+            }
+            for x in found["layouts"]
+        ]
+    )
+    console.print(f"\nFor {found['cores']} cores, and at most {seconds:g} s a batch:\n", highlight=False)
+    console.print(yaml.safe_dump(found["configuration"]), markup=False, highlight=False)
 
 
 @app.command()

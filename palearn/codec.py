@@ -202,16 +202,25 @@ def _first_seen(feature, names, biases):  # type: ignore[no-untyped-def]
 
 
 def _labels(models: Models) -> pa.Array:
-    ptr, texts = as_texts(models.labels, lambda label: msgspec.json.encode(label).decode())
+    ptr, texts = as_texts(models.labels, _json)
     return _lists(ptr, pa.array(texts, pa.string()))
+
+
+def _json(known: Known) -> list[str | None]:
+    return [None if label is None else msgspec.json.encode(label).decode() for label in known]
 
 
 def _read_labels(column: pa.Array) -> list[Known]:
     coded = column.values.dictionary_encode(null_encoding="encode")
     texts = coded.dictionary.to_pylist()
     meaning = [None if text is None else msgspec.json.decode(text) for text in texts]
-    flat = [meaning[code] for code in coded.indices.to_pylist()]
-    return [flat[first:stop] for first, stop in pairwise(column.offsets.to_pylist())]
+    codes, ends = coded.indices.to_pylist(), column.offsets.to_pylist()
+    if len(codes) == 2 * len(column) and (np.diff(ends) == 2).all():  # binary, quicker
+        rows = list(zip(codes[::2], codes[1::2], strict=True))
+    else:
+        rows = [tuple(codes[first:stop]) for first, stop in pairwise(ends)]
+    shared = {row: tuple(meaning[code] for code in row) for row in set(rows)}
+    return list(map(shared.__getitem__, rows))
 
 
 def _ties(models: Models) -> Sequence[str]:

@@ -93,7 +93,7 @@ class State(_Part, frozen=True):
     bite. ``buckets`` and ``partitions`` are fixed by a checkpoint's first batch.
     """
 
-    buckets: Annotated[int, Meta(ge=1, le=100_000)] = 64
+    buckets: Annotated[int, Meta(ge=1, le=10_000_000)] = 64
     partitions: Count | None = None
     max_keys: Count | None = None
     max_features: Count = 10_000

@@ -15,14 +15,25 @@ DEFAULT_BINARY = (-1, 1)
 #: A key may have this many classes.
 MAX_LABELS = 1000
 
-Known = list[Label]
+#: The labels a key knows, in class order; keys that know the same may share it.
+Known = tuple[Label, ...]
 
 
 def start(task: str, positive: LabelValue | None) -> Known:
-    """Return the labels a new key knows: binary [negative, positive] with None for a side not yet named."""
+    """Return the labels a new key knows: binary (negative, positive) with None for a side not yet named."""
     if task == "multiclass":
-        return []
-    return [None, positive]
+        return ()
+    return (None, positive)
+
+
+def default_labels(known: Sequence[Label]) -> list[Label]:
+    """Return a binary key's labels, those not yet named filled in to match the other (1: -1, True: False)."""
+    negative, positive = known
+    if negative is None:
+        negative = False if isinstance(positive, bool) else DEFAULT_BINARY[0]
+    if positive is None:
+        positive = True if isinstance(negative, bool) else DEFAULT_BINARY[1]
+    return [negative, positive]
 
 
 def classify(
@@ -33,7 +44,7 @@ def classify(
     positive: LabelValue | None,
     most: int = MAX_LABELS,
 ) -> tuple[IntArray, IntArray, dict[int, RecordError]]:
-    """Number the labels of rows in the order they are learned; extends the keys' ``known`` labels in place.
+    """Number the labels of rows in the order they are learned; replaces what the keys know in ``known``.
 
     A key may have ``most`` classes.
 
@@ -78,7 +89,7 @@ def _signed(
             if k in unnamed:
                 before[i] = _named_sides(known[k])
                 if side >= 0 and known[k][side] is None:
-                    known[k][side] = label
+                    known[k] = (known[k][0], label) if side else (label, known[k][1])
     return y, faults
 
 
@@ -98,7 +109,7 @@ def _named(
             continue
         negative = known[k][0]
         if negative is None:
-            known[k][0] = label
+            known[k] = (label, known[k][1])
         elif label_text(negative) != text:
             seen = f"{label_text(negative)!r:.80} and {positive!r:.80}"
             faults[i] = RecordError("not_binary", f"label {text!r:.80} is a third one; this key has {seen}")
@@ -119,6 +130,7 @@ def _multiclass(
     y = np.full(len(labels), -1, np.int64)
     before = np.zeros(len(labels), np.int64)
     numbers: dict[int, dict[str, int]] = {}
+    new: dict[int, list[Label]] = {}
     for i, (k, label) in enumerate(zip(key.tolist(), labels, strict=True)):
         if k not in numbers:
             numbers[k] = {label_text(name): c for c, name in enumerate(known[k]) if name is not None}
@@ -133,21 +145,21 @@ def _multiclass(
                 faults[i] = RecordError("too_many_labels", detail)
                 continue
             classes[text] = len(classes)
-            known[k].append(label)
+            new.setdefault(k, []).append(label)
         y[i] = classes[text]
+    for k, found in new.items():
+        known[k] = (*known[k], *found)
     return y, before, faults
 
 
-def as_texts(rows: Sequence[Known], text: Callable[[LabelValue], str]) -> tuple[IntArray, list[str | None]]:
-    """Return the labels of all keys as texts, and where each key's begin.
+def as_texts(
+    rows: Sequence[Known], texts: Callable[[Known], Sequence[str | None]]
+) -> tuple[IntArray, list[str | None]]:
+    """Return the labels of keys as ``texts`` tells them, and where each key's begin.
 
-    Few keys have labels of their own: each list is converted once.
+    Few keys have labels of their own: what keys share is converted once.
     """
-    # With their types: as dictionary keys 1, 1.0 and True are one.
-    kinds = [(*map(type, row), *row) for row in rows]
-    distinct = dict(zip(kinds, rows, strict=True))
-    texts = {kind: [None if label is None else text(label) for label in row] for kind, row in distinct.items()}
-    return (
-        pointers(np.fromiter(map(len, rows), np.int64, len(rows))),
-        list(chain.from_iterable(map(texts.__getitem__, kinds))),
-    )
+    shared = list(map(id, rows))
+    of = {number: texts(row) for number, row in dict(zip(shared, rows, strict=True)).items()}
+    found = list(map(of.__getitem__, shared))
+    return pointers(np.fromiter(map(len, found), np.int64, len(found))), list(chain.from_iterable(found))

@@ -11,7 +11,7 @@ import numpy as np
 from palearn import codec
 from palearn.errors import LearnerError, RecordError, StateFormatError
 from palearn.examples import flatten
-from palearn.labels import DEFAULT_BINARY, Known, classify, start
+from palearn.labels import Known, classify, default_labels, start
 from palearn.learners import LEARNERS, Learner, Outcome
 from palearn.metrics import N_LEARNED, N_SEEN, UPDATES
 from palearn.models import Examples, Models, Settings
@@ -73,7 +73,7 @@ class Model:
         """Learn an example as a batch of one record."""
         settings = self._settings_for(x)
         models = self._models if settings == self._settings else Models(settings, [self._learner])
-        labels = [list(row) for row in models.labels] or [start(settings.task, settings.positive)]
+        labels = list(models.labels) or [start(settings.task, settings.positive)]
         examples = _examples(models, _record(settings, x, y, weight), labels)
         if not models.keys:
             models.add_keys([_KEY])
@@ -239,16 +239,6 @@ def _examples(models: Models, record: Record, labels: list[Known]) -> Examples:
     for fault in (faults | contradictions).values():
         raise fault
     return Examples(flat, key, y, known, np.array([1.0 if record.weight is None else record.weight]))
-
-
-def default_labels(known: list[Any]) -> list[Any]:
-    """Return a binary key's labels, those not yet named filled in to match the other (1: -1, True: False)."""
-    negative, positive = known
-    if negative is None:
-        negative = False if isinstance(positive, bool) else DEFAULT_BINARY[0]
-    if positive is None:
-        positive = True if isinstance(negative, bool) else DEFAULT_BINARY[1]
-    return [negative, positive]
 
 
 def check_views(names: list[str]) -> tuple[str, ...]:

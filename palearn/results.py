@@ -10,7 +10,7 @@ from numba import njit
 
 from palearn import metrics
 from palearn.codec import VERSION
-from palearn.labels import as_texts
+from palearn.labels import as_texts, default_labels
 from palearn.learners import Outcome
 from palearn.metrics import (
     BASELINE_MISTAKES,
@@ -29,9 +29,9 @@ from palearn.metrics import (
     WINDOW_MISTAKES,
     N,
 )
-from palearn.model import default_labels, learner_features
+from palearn.model import learner_features
 from palearn.models import Models
-from palearn.records import label_text
+from palearn.records import Label, label_text
 from palearn.types import BoolArray, FloatArray, IntArray
 
 _NAMES = pa.list_(pa.dictionary(pa.int32(), pa.string()))
@@ -118,22 +118,43 @@ TABLES = {"models": MODELS, "metrics": METRICS, "predictions": PREDICTIONS, "rej
 
 
 class Texts:
-    """The labels of all keys as texts: class ``c`` of key ``k`` is ``names[ptr[k] + c]`` (None: not yet named)."""
+    """The labels of some keys as texts (None: not yet named).
 
-    def __init__(self, models: Models) -> None:
+    Parameters
+    ----------
+    models
+        The models of all keys.
+    keys
+        The numbers of the keys whose labels are asked for, each once.
+    """
+
+    def __init__(self, models: Models, keys: IntArray) -> None:
         signed = models.settings.task == "binary" and models.settings.positive is None
-        rows = [default_labels(row) if None in row else row for row in models.labels] if signed else models.labels
-        self.ptr, texts = as_texts(rows, label_text)
-        self.names = pa.array(texts, pa.string())
+        rows = [models.labels[k] for k in keys.tolist()]
+        ptr, texts = as_texts(rows, _signed_texts if signed else _texts)
+        self._start = np.full(len(models.keys), -1)
+        self._start[keys] = ptr[:-1]
+        self._size = np.zeros(len(models.keys), np.int64)
+        self._size[keys] = np.diff(ptr)
+        self._names = pa.array(texts, pa.string())
 
     def of(self, keys: IntArray) -> pa.Array:
-        """Return the labels of some keys, a list a key."""
-        ptr, at = _ranges(self.ptr, keys)
-        return pa.ListArray.from_arrays(pa.array(ptr), self.names.take(pa.array(at)))
+        """Return the labels of some of the keys, a list a key."""
+        ptr, at = _ranges(self._start[keys], self._size[keys])
+        return pa.ListArray.from_arrays(pa.array(ptr), self._names.take(pa.array(at)))
 
     def name(self, key: IntArray, number: IntArray) -> pa.Array:
         """Return each row's label; None where the number is negative."""
-        return self.names.take(pa.array(np.where(number < 0, 0, self.ptr[key] + number), mask=number < 0))
+        at = np.where(number < 0, 0, self._start[key] + number)
+        return self._names.take(pa.array(at, mask=number < 0))
+
+
+def _texts(known: Sequence[Label]) -> list[str | None]:
+    return [None if label is None else label_text(label) for label in known]
+
+
+def _signed_texts(known: Sequence[Label]) -> list[str | None]:
+    return _texts(default_labels(known))
 
 
 def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBatch]:
@@ -179,7 +200,7 @@ def metric_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordB
     window_n = np.minimum(n, models.settings.window)
     shared = _key_and_place(models, keys)
     baseline = _ratio(models.counts[keys, BASELINE_MISTAKES], n[keys])
-    ptr, at = _ranges(models.class_ptr, keys)
+    ptr, at = _ranges(models.class_ptr[keys], np.diff(models.class_ptr)[keys])
     labels = texts.of(keys).values
     for learner, state in zip(models.learners, models.states, strict=True):
         counts, sums = state.counts[keys], state.sums[keys]
@@ -322,15 +343,15 @@ def _by_label(models: Models, keys: IntArray, allowed: BoolArray, array: FloatAr
 
 
 @njit(cache=True)
-def _ranges(ptr, keys):  # type: ignore[no-untyped-def]
-    """Return new pointers and the positions of the runs of ``keys``."""
-    out = np.zeros(keys.size + 1, np.int32)
-    for i in range(keys.size):
-        out[i + 1] = out[i] + ptr[keys[i] + 1] - ptr[keys[i]]
+def _ranges(start, size):  # type: ignore[no-untyped-def]
+    """Return the pointers and the positions of runs that begin at ``start`` and have ``size`` items."""
+    out = np.zeros(start.size + 1, np.int32)
+    for i in range(start.size):
+        out[i + 1] = out[i] + size[i]
     at = np.empty(out[-1], np.int64)
-    for i in range(keys.size):
-        for j in range(out[i + 1] - out[i]):
-            at[out[i] + j] = ptr[keys[i]] + j
+    for i in range(start.size):
+        for j in range(size[i]):
+            at[out[i] + j] = start[i] + j
     return out, at
 
 

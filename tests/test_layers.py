@@ -38,6 +38,7 @@ LAYERS = (
     "evaluate",
     "kafka",
     "spark",
+    "tune",
     "tables",
     "report",
     "prepare",

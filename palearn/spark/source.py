@@ -127,9 +127,14 @@ def _bucketed(frame: DataFrame, buckets: int) -> DataFrame:
     There they are rejected and counted, and cannot all end up in one task.
     """
     keyless = F.col("key").isNull() | (F.length("key") == 0)
-    bucket = F.when(keyless, -1 - F.col("partition")).otherwise(F.pmod(F.xxhash64("key"), F.lit(buckets)).cast("int"))
+    bucket = F.when(keyless, -1 - F.col("partition")).otherwise(bucket_of("key", buckets))
     extra = [name for name in ("fault",) if name in frame.columns]
     return frame.withColumn("bucket", bucket).select(*COLUMNS, *extra)
+
+
+def bucket_of(key: str, buckets: int) -> Column:
+    """Return the bucket of the keys (binary or text) in a column."""
+    return F.pmod(F.xxhash64(key), F.lit(buckets)).cast("int")
 
 
 def _key_column(rule: KeyRule) -> Column:

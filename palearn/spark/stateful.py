@@ -123,22 +123,24 @@ def _chunk(frames: list[pd.DataFrame]) -> Chunk:
     return Chunk(column("key"), column("value"), column("topic"), partition, offset)
 
 
+def chunk_of(rows: pa.RecordBatch | pa.Table) -> Chunk:
+    """Return rows of :mod:`palearn.spark.source` as a bucket takes them."""
+    values: list[Any] = rows.column("value").to_pylist()
+    for i, fault in enumerate(rows.column("fault").to_pylist()):
+        if fault is not None:
+            values[i] = RecordError(*msgspec.json.decode(fault))
+    partition = np.asarray(rows.column("partition")).astype(np.int64)
+    offset = np.asarray(rows.column("offset")).astype(np.int64)
+    return Chunk(rows.column("key").to_pylist(), values, rows.column("topic").to_pylist(), partition, offset)
+
+
 def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, Chunk]]:
     """Yield the buckets' pieces of a batch, in order."""
     bucket = np.asarray(batch.column("bucket"))
     cuts = np.flatnonzero(np.diff(bucket)) + 1
     for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), bucket.size], strict=True):
-        if first == stop:
-            continue
-        piece = batch.slice(first, stop - first)
-        values: list[Any] = piece.column("value").to_pylist()
-        for i, fault in enumerate(piece.column("fault").to_pylist()):
-            if fault is not None:
-                values[i] = RecordError(*msgspec.json.decode(fault))
-        partition = np.asarray(piece.column("partition")).astype(np.int64)
-        offset = np.asarray(piece.column("offset")).astype(np.int64)
-        topic = piece.column("topic").to_pylist()
-        yield int(bucket[first]), Chunk(piece.column("key").to_pylist(), values, topic, partition, offset)
+        if first < stop:
+            yield int(bucket[first]), chunk_of(batch.slice(first, stop - first))
 
 
 def _result_batch(payloads: list[Payload]) -> pa.RecordBatch:

@@ -87,7 +87,8 @@ def build(name: str) -> bytes:
 def describe(blob: bytes) -> dict[str, Any]:
     """Return all that is in a blob: settings, learners, and the rows of both tables, floats as their bits."""
     models = codec.decode(blob)
-    every, texts = np.arange(len(models.keys)), results.Texts(models)
+    every = np.arange(len(models.keys))
+    texts = results.Texts(models, every)
     tables: dict[str, Iterable[Any]] = {
         "models": results.model_rows(models, every, texts) if models.keys else [],
         "metrics": results.metric_rows(models, every, texts) if models.keys else [],
