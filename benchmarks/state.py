@@ -89,7 +89,7 @@ def stored(keys: int, features: int, rounds: int) -> dict[str, float]:
     """Return the bytes of a checkpoint's state once every key has met ``rounds`` records."""
     random = np.random.default_rng(SEED)
     with own_broker() as (servers, scratch):
-        values = _records(features, 10_000, random)
+        values = _records(features, 9_973, random)  # a prime: a key's rounds meet different records
         fill_topic(servers, "state", np.tile(np.arange(keys), rounds), values)
         config = configuration(servers, "state", scratch / "job", keys, ONE, state={"buckets": 64})
         spark: SparkSession = session(config, name="state", master="local[2]")

@@ -5,23 +5,25 @@ the last bit. A bucket takes its records in the order of (topic, partition, offs
 arrive in, and every record meets exactly one fate: learned, scored, or rejected with a reason.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from palearn import codec, results
+from palearn.assembly import Assembled, Assembly, Limits, More, Part, Score
 from palearn.errors import RecordError, StateFormatError
-from palearn.examples import Flat, flatten
+from palearn.examples import Flat, concatenate, flatten
 from palearn.intake import Accepted, Chunk, Value, check
 from palearn.labels import classify
 from palearn.learners import Learner, Outcome
 from palearn.metrics import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
-from palearn.models import Examples, Models, Settings
-from palearn.records import Record, encode
+from palearn.models import Earlier, Examples, Models, Settings
+from palearn.records import PLAIN, Form, Record, decode_value, encode
+from palearn.results import Place, Rejected
 from palearn.types import IntArray
 
 FATES = ("learned", "scored", "waiting", "duplicate", "rejected", "expired")
@@ -35,7 +37,9 @@ class Plan:
     learners: tuple[Learner, ...]
     max_keys: int | None = None
     max_bytes: int = 1_048_576
-    tables: frozenset[str] = frozenset(("models", "metrics", "rejected"))
+    tables: frozenset[str] = frozenset(("models", "metrics", "rejected", "expired"))
+    limits: Limits = field(default_factory=Limits)
+    forms: Mapping[str, Form] = field(default_factory=dict)
 
     @cached_property
     def specs(self) -> list[dict[str, Any]]:
@@ -90,26 +94,29 @@ class Bucket:
         self.summary = Summary(mistakes={learner.name: 0 for learner in plan.learners})
         self._began = self.models.clock
         self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in results.TABLES}
-        self._rejected: list[tuple[Chunk, int, RecordError]] = []
+        self._rejected: list[Rejected] = []
+        decode = partial(_decode_part, plan.forms)
+        self._assembly = Assembly(self.models, plan.limits, decode)
 
     def learn(self, chunk: Chunk) -> None:
         """Take in records: check, score, learn and count each, in their order."""
         self.summary.records += len(chunk.value)
         evicted = self.models.features_evicted
         signed = self.plan.settings.task == "binary" and self.plan.settings.positive is None
-        accepted, faults = check(chunk, self.plan.max_bytes, signed=signed)
+        accepted, faults = check(chunk, self.plan.max_bytes, signed=signed, forms=self.plan.forms)
         for fault in faults:
-            self._reject(chunk, fault.row, fault.error)
+            self._reject(_place(chunk, fault.row), fault.error)
         flat, unusable = flatten(accepted.record, self.models.vocabulary, self.models.max_features)
         for i, error in unusable.items():
-            self._reject(chunk, accepted.row[i], error)
+            self._reject(_place(chunk, accepted.row[i]), error)
         usable = [i for i in range(len(accepted.row)) if i not in unusable]
         for run in self._runs(accepted.key, usable):
             self._learn_run(chunk, accepted, flat, run)
         self.summary.features_evicted += self.models.features_evicted - evicted
 
     def to_bytes(self) -> bytes:
-        """Return the models as they are now."""
+        """Return the models, and what their keys wait for, as they are now."""
+        self._assembly.store()
         return codec.encode(self.models)
 
     def results(self, *, models: bool = True) -> dict[str, pa.Table]:
@@ -123,36 +130,22 @@ class Bucket:
         touched = np.flatnonzero(self.models.counts[:, LAST_SEEN] >= self._began)
         changed = np.flatnonzero(self.models.counts[:, CHANGED]) if models else np.zeros(0, np.int64)
         self._emit(touched, changed)
-        self._emit_rejected()
+        self._rows["rejected"] += results.rejected_rows(self._rejected)
+        self._rejected = []
+        if "expired" in self.plan.tables:
+            self._rows["expired"] += results.expired_rows(self._assembly.expired)
+        self._assembly.expired = []
         out = {name: pa.Table.from_batches(rows) for name, rows in self._rows.items() if rows}
         self._rows = {name: [] for name in results.TABLES}
         return out
 
     # -- rejecting and bounding -----------------------------------------------------------------------
 
-    def _reject(self, chunk: Chunk, row: int, fault: RecordError) -> None:
+    def _reject(self, place: Place, fault: RecordError) -> None:
         self.summary.fates["rejected"] += 1
         self.summary.reasons[fault.reason] = self.summary.reasons.get(fault.reason, 0) + 1
         if "rejected" in self.plan.tables:
-            self._rejected.append((chunk, row, fault))
-
-    def _emit_rejected(self) -> None:
-        if not self._rejected:
-            return
-        rows = [
-            {
-                "key": chunk.key[row],
-                "value": _bytes(chunk.value[row]),
-                "topic": chunk.topic[row],
-                "partition": int(chunk.partition[row]),
-                "offset": int(chunk.offset[row]),
-                "reason": fault.reason,
-                "detail": fault.detail,
-            }
-            for chunk, row, fault in self._rejected
-        ]
-        self._rows["rejected"].append(pa.RecordBatch.from_pylist(rows, results.REJECTED))
-        self._rejected = []
+            self._rejected.append(Rejected(place, fault))
 
     def _runs(self, keys: list[str], usable: list[int]) -> Iterator[list[int]]:
         """Yield the usable records, cut where ``max_keys`` makes keys leave; make room before each later run."""
@@ -181,49 +174,89 @@ class Bucket:
         leaving, keep = np.sort(order[:drop]), np.sort(order[drop:])
         touched = leaving[models.counts[leaving, LAST_SEEN] >= self._began]
         self._emit(touched, leaving[models.counts[leaving, CHANGED] > 0])
+        expired = self._assembly.leave(models.keys[k] for k in leaving.tolist())
+        self.summary.fates["waiting"] -= expired
+        self.summary.fates["expired"] += expired
         models.keep_keys(keep)
         self.summary.keys_evicted += drop
 
     # -- learning --------------------------------------------------------------------------------------
 
     def _learn_run(self, chunk: Chunk, accepted: Accepted, flat: Flat, run: list[int]) -> None:
-        models, settings = self.models, self.plan.settings
-        names = [accepted.key[i] for i in run]
-        models.add_keys(name for name in dict.fromkeys(names) if name not in models.index)
-        key = np.fromiter(map(models.index.__getitem__, names), np.int64, len(run))
-        by_key = np.argsort(key, kind="stable")
-        key, rows, seen = key[by_key], np.array(run, np.int64)[by_key], models.clock + by_key
+        """Learn the accepted records ``run``, which are in order."""
+        models, began = self.models, self.models.clock
         models.clock += len(run)
-        labels = [accepted.record[i].label for i in rows.tolist()]
+        models.add_keys(key for key in dict.fromkeys(accepted.key[i] for i in run) if key not in models.index)
+        found = self._assembly.assemble(
+            run, accepted.key, accepted.record, lambda i: _part(_place(chunk, accepted.row[i]))
+        )
+        for i, fault in found.rejected:
+            self._reject(_place(chunk, accepted.row[i]), fault)
+        fates = self.summary.fates
+        for name in ("waiting", "expired"):
+            fates[name] += getattr(found, name)
+        fates["duplicate"] += found.duplicates
+        if found.at:
+            self._learn_rows(chunk, accepted, flat, found, began + np.searchsorted(run, found.at))
+        if len(models.counts) < len(models.keys):
+            models.hold_keys()
+        if found.kept:
+            keys = [models.index[accepted.key[i]] for i in found.kept]
+            np.maximum.at(models.counts[:, LAST_SEEN], keys, began + np.searchsorted(run, found.kept))
+
+    def _learn_rows(self, chunk: Chunk, accepted: Accepted, flat: Flat, found: Assembled, seen: IntArray) -> None:
+        """Learn the rows of assembled examples; ``seen`` is the reading of the clock at each."""
+        models, settings = self.models, self.plan.settings
+        keys = [accepted.key[i] for i in found.at]
+        key = np.fromiter(map(models.index.__getitem__, keys), np.int64, len(keys))
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        labels = [found.labels[row] for row in order.tolist()]
         y, known, contradictions = classify(
             key, labels, models.labels, settings.task, settings.positive, models.max_labels
         )
         if contradictions:
             for i, fault in contradictions.items():
-                self._reject(chunk, accepted.row[rows[i]], fault)
-            fine = np.setdiff1d(np.arange(rows.size), list(contradictions))
-            key, rows, seen, y, known = key[fine], rows[fine], seen[fine], y[fine], known[fine]
-        if not rows.size:
+                row = int(order[i])
+                self._reject(_place(chunk, accepted.row[found.at[row]]), fault)
+                for part in found.more.get(row, More()).parts:
+                    self._reject(Place(keys[row].encode(), part.value, part.topic, part.partition, part.offset), fault)
+            fine = np.setdiff1d(np.arange(order.size), list(contradictions))
+            order, key, y, known = order[fine], key[fine], y[fine], known[fine]
+        if not order.size:
             return
-        if not np.array_equal(rows, np.arange(len(accepted.row))):
-            flat = flat.take(rows)
-        weights = [accepted.record[i].weight for i in rows.tolist()]
-        weight = np.array([1.0 if x is None else x for x in weights])
-        examples = Examples(flat, key, y, known, weight)
-        outcomes, learned = models.learn(examples)
-        at = np.array(accepted.row, np.int64)[rows]
-        self._count(chunk, at, examples, seen, outcomes, int(learned.sum()))
+        at = np.array(found.at, np.int64)[order]
+        place = np.full(len(found.at), -1)
+        place[order] = np.arange(order.size)
+        more = {int(place[row]): x for row, x in found.more.items() if place[row] >= 0}
+        records, flat = _joined(accepted, flat, at, more, models)
+        weight = np.array([1.0 if record.weight is None else record.weight for record in records])
+        earlier = _earlier(more, place, known, len(models.learners))
+        outcomes, learned = models.learn(Examples(flat, key, y, known, weight, earlier))
+        held = {row: x.waiting for row, x in more.items() if x.waiting is not None and y[row] < 0}
+        for row, waiting in held.items():
+            predicted, score = zip(*((int(out.predicted[row]), float(out.score[row])) for out in outcomes), strict=True)
+            waiting.score, waiting.row = Score(int(known[row]), list(predicted), list(score)), None
+        fates, parts = self.summary.fates, {row: len(x.parts) for row, x in more.items()}
+        taken = int(learned.sum()) + sum(n for row, n in parts.items() if learned[row])
+        fates["learned"] += taken
+        fates["scored"] += y.size + sum(parts.values()) - taken - len(held)
+        where = np.array(accepted.row, np.int64)[at]
+        self._count(chunk, where, key, y, seen[order], outcomes)
         if "predictions" in self.plan.tables:
-            ids = [None if (x := accepted.record[i].id) is None else str(x) for i in rows.tolist()]
-            place = ([chunk.topic[i] for i in at.tolist()], chunk.partition[at], chunk.offset[at])
+            ids = [None if record.id is None else str(record.id) for record in records]
+            stands = ([chunk.topic[i] for i in where.tolist()], chunk.partition[where], chunk.offset[where])
             texts = results.Texts(models, np.unique(key))
-            self._rows["predictions"] += results.prediction_rows(models, texts, key, y, known, outcomes, ids, place)
+            then = known.copy()
+            if earlier is not None:
+                then[earlier.row] = earlier.known
+            self._rows["predictions"] += results.prediction_rows(models, texts, key, y, then, outcomes, ids, stands)
 
     def _count(
-        self, chunk: Chunk, at: IntArray, examples: Examples, seen: IntArray, outcomes: list[Outcome], learned: int
+        self, chunk: Chunk, at: IntArray, key: IntArray, y: IntArray, seen: IntArray, outcomes: list[Outcome]
     ) -> None:
-        """Write down the fates, and where each key's last record stands: row ``at`` of the chunk."""
-        models, summary, key, y = self.models, self.summary, examples.key, examples.y
+        """Write down where each key's last record stands, row ``at`` of the chunk, and the mistakes."""
+        models, summary = self.models, self.summary
         last = np.flatnonzero(np.append(key[1:] != key[:-1], True))
         keys, places, counts = key[last], at[last], models.counts
         counts[keys, LAST_SEEN] = seen[last]
@@ -234,8 +267,6 @@ class Bucket:
         for k, place in zip(keys.tolist(), places.tolist(), strict=True):
             models.topics[k] = chunk.topic[place]
         labelled = y >= 0
-        summary.fates["learned"] += learned
-        summary.fates["scored"] += y.size - learned
         summary.n += int(labelled.sum())
         for learner, out in zip(self.plan.learners, outcomes, strict=True):
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
@@ -259,6 +290,57 @@ def _load(plan: Plan, blob: bytes) -> Models:
             "use the configuration the checkpoint began with, or replay history into a new output"
         )
     return models
+
+
+def _joined(
+    accepted: Accepted, flat: Flat, at: IntArray, more: Mapping[int, More], models: Models
+) -> tuple[list[Record], Flat]:
+    """Return the rows' records and features: accepted records ``at``, or what came in several records."""
+    records = [accepted.record[i] for i in at.tolist()]
+    merged = {row: x.record for row, x in more.items() if x.record is not None}
+    if merged:
+        joined, _ = flatten(list(merged.values()), models.vocabulary, models.max_features)
+        flat = concatenate([flat, joined], flat.views)
+        at = at.copy()
+        at[list(merged)] = len(accepted.row) + np.arange(len(merged))
+        for row, record in merged.items():
+            records[row] = record
+    if merged or not np.array_equal(at, np.arange(len(accepted.row))):
+        flat = flat.take(at)
+    return records, flat
+
+
+def _earlier(more: Mapping[int, More], place: IntArray, known: IntArray, learners: int) -> Earlier | None:
+    """Return the rows whose score is one that their example had; ``place`` is where a row of the run stands."""
+    given = {row: x.waiting for row, x in more.items() if x.given and x.waiting is not None}
+    if not given:
+        return None
+    n = len(given)
+    origin, then = np.full(n, -1), np.zeros(n, np.int64)
+    predicted, score = np.zeros((learners, n), np.int64), np.zeros((learners, n))
+    for i, waiting in enumerate(given.values()):
+        if waiting.score is not None:
+            then[i], predicted[:, i], score[:, i] = waiting.score.known, waiting.score.predicted, waiting.score.score
+        else:
+            assert waiting.row is not None
+            origin[i] = place[waiting.row]
+            then[i] = known[origin[i]]
+    return Earlier(np.array(list(given)), origin, predicted, score, then)
+
+
+def _decode_part(forms: Mapping[str, Form], part: Part) -> Record:
+    return decode_value(part.value, forms.get(part.topic, PLAIN))
+
+
+def _place(chunk: Chunk, row: int) -> Place:
+    """Return a record as it came, and where it stands."""
+    value = _bytes(chunk.value[row])
+    return Place(chunk.key[row], value, chunk.topic[row], int(chunk.partition[row]), int(chunk.offset[row]))
+
+
+def _part(place: Place) -> Part:
+    assert place.value is not None
+    return Part(place.value, place.topic, place.partition, place.offset)
 
 
 def _bytes(value: Value) -> bytes | None:

@@ -167,6 +167,7 @@ def replay(
     topic: Annotated[str | None, typer.Option(help="Topic to learn, in place of the configured ones.")] = None,
     from_: Annotated[str, typer.Option("--from", help="earliest, or JSON of offsets a partition.")] = "earliest",
     to: Annotated[str, typer.Option("--to", help="latest, or JSON of offsets a partition.")] = "latest",
+    batches_of: Annotated[str | None, typer.Option(help="Checkpoint of a stream: repeat its batches.")] = None,
     set_: Overrides = [],  # noqa: B006
     master: Master = None,
 ) -> None:
@@ -177,7 +178,7 @@ def replay(
     _log_to_stderr()
     overrides = [*set_, *([f"source.kafka.topics=[{topic}]"] if topic else [])]
     paths = [str(path) for path in input_] or None
-    job.run(load(config, overrides), paths=paths, start=from_, end=to, master=master)
+    job.run(load(config, overrides), paths=paths, start=from_, end=to, batches_of=batches_of, master=master)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from palearn.errors import RecordError
-from palearn.examples import Flat
+from palearn.examples import Flat, concatenate
 from palearn.labels import classify
 from palearn.learners import Learner
 from palearn.metrics import CHANGED, LAST_OFFSET, LAST_SEEN
@@ -50,14 +50,7 @@ class Columns:
 def join(parts: Sequence[Columns]) -> Columns:
     """Return the rows of parts of the same labels and vocabulary, one part after the other."""
     first = np.cumsum([0, *(part.code.size for part in parts)])
-    entry = np.cumsum([0, *(part.flat.feature.size for part in parts)])
-    bounds = [part.flat.bounds[1:] + at for part, at in zip(parts, entry.tolist(), strict=False)]
-    flat = Flat(
-        1,
-        np.concatenate([np.zeros(1, np.int64), *bounds]),
-        np.concatenate([np.zeros(0, np.int32), *(part.flat.feature for part in parts)]),
-        np.concatenate([np.zeros(0), *(part.flat.value for part in parts)]),
-    )
+    flat = concatenate([part.flat for part in parts], 1)
     faults = {
         at + i: fault for part, at in zip(parts, first.tolist(), strict=False) for i, fault in part.faults.items()
     }

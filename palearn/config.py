@@ -15,12 +15,13 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from palearn.assembly import Limits
 from palearn.bucket import Plan
 from palearn.errors import ConfigError, LearnerError
 from palearn.learners import LEARNERS, TASKS, Learner
 from palearn.model import check_views
 from palearn.models import Settings
-from palearn.records import LabelValue
+from palearn.records import Form, LabelValue, Record
 from palearn.results import TABLES
 
 Count = Annotated[int, Meta(ge=1)]
@@ -78,11 +79,8 @@ class Records(_Part, frozen=True):
     positive: LabelValue | None = None
     bias: bool = True
     views: list[Text] | None = None
+    topics: dict[str, Form] = {}
     max_bytes: Count = 1_048_576
-
-
-class Assembly(_Part, frozen=True):
-    """Examples that come in parts: nothing to configure yet."""
 
 
 class State(_Part, frozen=True):
@@ -126,6 +124,7 @@ class Output(_Part, frozen=True):
     metrics: Literal[False] | Table = Table()
     predictions: Literal[False] | Table = False
     rejected: Literal[False] | Table = Table()
+    expired: Literal[False] | Table = Table()
     accounts: Literal[False] | Table = Table()
 
     @property
@@ -149,7 +148,7 @@ class Config(_Part, frozen=True):
     output: Output
     checkpoint: Text
     records: Records = Records()
-    assembly: Assembly = Assembly()
+    assembly: Limits = Limits()
     state: State = State()
     metrics: Metrics = Metrics()
     trigger: Literal["available_now"] | ProcessingTime = "available_now"
@@ -173,7 +172,10 @@ class Config(_Part, frozen=True):
         """What a bucket of keys needs to know."""
         tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
         learners = tuple(self.make_learners())
-        return Plan(self.settings, learners, self.state.max_keys, self.records.max_bytes, tables)
+        records = self.records
+        return Plan(
+            self.settings, learners, self.state.max_keys, records.max_bytes, tables, self.assembly, records.topics
+        )
 
     def make_learners(self) -> list[Learner]:
         """Return the learners that race on the stream."""
@@ -187,6 +189,7 @@ class Config(_Part, frozen=True):
             "records": msgspec.to_builtins(self.records),
             "state": msgspec.to_builtins(self.state),
             "metrics": msgspec.to_builtins(self.metrics),
+            "assembly": msgspec.to_builtins(self.assembly),
         }
 
 
@@ -293,6 +296,14 @@ def _check(config: Config, faults: list[str]) -> None:
         faults.append("records.key: give 'record', {field: NAME} or {constant: TEXT}")
     if records.positive is not None and records.task != "binary":
         faults.append(f"records.positive is for the binary task, records.task is {records.task}")
+    for topic, form in records.topics.items():
+        if form.view is not None and form.view not in (records.views or ()):
+            faults.append(f"records.topics.{topic}.view: {form.view!r} is none of records.views {records.views or []}")
+        for name in form.fields.keys() - {*Record.__struct_fields__}:
+            known = ", ".join(Record.__struct_fields__)
+            faults.append(f"records.topics.{topic}.fields.{name}: a record has the fields {known}")
+        if source.kafka is not None and topic not in source.kafka.topics:
+            faults.append(f"records.topics.{topic}: source.kafka.topics has no such topic")
     try:
         check_views(list(records.views or ()))
     except LearnerError as error:

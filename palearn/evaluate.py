@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from palearn import files
+from palearn.assembly import Limits
 from palearn.bucket import Bucket, Plan
 from palearn.columns import OneKey, orders, passes
 from palearn.errors import ConfigError
@@ -51,7 +52,8 @@ def evaluate(
     Parameters
     ----------
     examples
-        A file (:func:`palearn.files.read`; ``format``, ``label`` and ``names`` are its options) or records.
+        A file (:func:`palearn.files.read`; ``format``, ``label`` and ``names`` are its options) or records. Records
+        with an ``id`` may be parts of examples (:mod:`palearn.assembly`).
     learner, params
         A name of :func:`palearn.learners` and its hyper-parameters.
     task, bias, positive, tie, views
@@ -79,7 +81,9 @@ def evaluate(
         models, reasons = _learn_columns(settings, chosen, file, names, epochs, shuffle)
     else:
         rows = _rows(examples, key, format, label, names)
-        models, reasons = _learn_rows(settings, chosen, _passes(rows, epochs, shuffle), keyed=key is not None)
+        limits = Limits() if epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
+        plan = Plan(settings, (chosen,), tables=frozenset(), limits=limits)
+        models, reasons = _learn_rows(plan, _passes(rows, epochs, shuffle), keyed=key is not None)
     return _report(models, reasons, chosen, time.perf_counter() - began, per_key=key is not None)
 
 
@@ -110,10 +114,8 @@ def _learn_columns(
     return models, one.reasons
 
 
-def _learn_rows(
-    settings: Settings, learner: Learner, rows: Iterator[_Row], *, keyed: bool
-) -> tuple[Models, dict[str, int]]:
-    bucket = Bucket(Plan(settings, (learner,), tables=frozenset()))
+def _learn_rows(plan: Plan, rows: Iterator[_Row], *, keyed: bool) -> tuple[Models, dict[str, int]]:
+    bucket = Bucket(plan)
     while piece := list(itertools.islice(rows, _PIECE)):
         bucket.learn(_chunk(piece, bucket.summary.records, keyed=keyed))
     return bucket.models, bucket.summary.reasons

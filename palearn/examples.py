@@ -88,6 +88,17 @@ class Flat:
         return Flat(self.views, bounds, feature, value)
 
 
+def concatenate(parts: Sequence[Flat], views: int) -> Flat:
+    """Return the records of parts of one vocabulary, one part after the other."""
+    ends = np.cumsum([0, *(part.feature.size for part in parts)]).tolist()
+    return Flat(
+        views,
+        np.concatenate([np.zeros(1, np.int64), *(part.bounds[1:] + at for part, at in zip(parts, ends, strict=False))]),
+        np.concatenate([np.zeros(0, np.int32), *(part.feature for part in parts)]),
+        np.concatenate([np.zeros(0), *(part.value for part in parts)]),
+    )
+
+
 @njit(cache=True)
 def _gather(views, bounds, feature, value, rows):  # type: ignore[no-untyped-def]
     total = 0
@@ -109,8 +120,8 @@ def _gather(views, bounds, feature, value, rows):  # type: ignore[no-untyped-def
 def flatten(records: Sequence[Record], vocabulary: Vocabulary, limit: int) -> tuple[Flat, dict[int, RecordError]]:
     """Number the features of ``records``; return them flat, and the faults of records that cannot be used.
 
-    ``limit`` is the most features a record may have. A faulty record's entries are in the arrays all the
-    same: leave them out with :meth:`Flat.take`.
+    ``limit`` is the most features a record may have. A record with an id may lack views, or be a label alone. A
+    faulty record's entries are in the arrays all the same: leave them out with :meth:`Flat.take`.
     """
     tables = vocabulary.tables
     faults: dict[int, RecordError] = {}
@@ -118,7 +129,7 @@ def flatten(records: Sequence[Record], vocabulary: Vocabulary, limit: int) -> tu
         parts = [_whole_views(record, vocabulary.views, faults, i) for i, record in enumerate(records)]
         dicts = list(chain.from_iterable(parts))
     else:
-        dicts = _whole([record.features for record in records], faults)
+        dicts = _whole(records, faults)
     views = len(tables)
     bounds = np.zeros(len(dicts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, dicts), np.int64, len(dicts)), out=bounds[1:])
@@ -134,10 +145,11 @@ def flatten(records: Sequence[Record], vocabulary: Vocabulary, limit: int) -> tu
     return flat, faults
 
 
-def _whole(features: list[dict[str, float] | None], faults: dict[int, RecordError]) -> list[dict[str, float]]:
+def _whole(records: Sequence[Record], faults: dict[int, RecordError]) -> list[dict[str, float]]:
+    features = [record.features for record in records]
     if None in features:
         detail = "the record carries views, but records.views names none"
-        faults.update((i, RecordError("bad_view", detail)) for i, part in enumerate(features) if part is None)
+        faults.update((i, RecordError("bad_view", detail)) for i, x in enumerate(records) if x.views is not None)
     return [part or {} for part in features]
 
 
@@ -150,8 +162,11 @@ def _whole_views(
             return [views[name] for name in names]
         except KeyError:
             pass
+    if record.id is not None and record.features is None and (views is None or (views and views.keys() <= {*names})):
+        return [views.get(name, {}) if views else {} for name in names]
     seen = ", ".join(sorted(views))[:200] if views else "none"
-    faults[row] = RecordError("bad_view", f"the record must carry the views {', '.join(names)}; it has {seen}")
+    must = "may carry the views" if record.id is not None else "must carry the views"
+    faults[row] = RecordError("bad_view", f"the record {must} {', '.join(names)}; it has {seen}")
     return [{} for _ in names]
 
 

@@ -1,13 +1,14 @@
 """Raw records of a bucket: brought into their order, decoded, and told apart from those that are none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from palearn.errors import RecordError
 from palearn.labels import text_label
-from palearn.records import Record, decode_values
+from palearn.records import PLAIN, Form, Record, decode_values
 from palearn.records import check as check_record
 from palearn.types import Int32Array, IntArray
 
@@ -44,7 +45,9 @@ class Fault(NamedTuple):
     error: RecordError
 
 
-def check(chunk: Chunk, most: int, *, signed: bool) -> tuple[Accepted, list[Fault]]:
+def check(
+    chunk: Chunk, most: int, *, signed: bool, forms: Mapping[str, Form] | None = None
+) -> tuple[Accepted, list[Fault]]:
     """Return the records that are well formed and have a key, in the order of (topic, partition, offset).
 
     Parameters
@@ -55,9 +58,14 @@ def check(chunk: Chunk, most: int, *, signed: bool) -> tuple[Accepted, list[Faul
         The longest value allowed, in bytes.
     signed
         Whether labels must be numbers or booleans (binary without ``positive``).
+    forms
+        Topics whose values differ from the format.
     """
     rows = _order(chunk)
-    records = _records([chunk.value[row] for row in rows], most)
+    values = [chunk.value[row] for row in rows]
+    records = (
+        _records_of_topics(values, [chunk.topic[row] for row in rows], most, forms) if forms else _records(values, most)
+    )
     raw = [chunk.key[row] for row in rows]
     texts = {key: _key_text(key) for key in set(raw)}
     keys = [texts[key] for key in raw]
@@ -79,10 +87,23 @@ def check(chunk: Chunk, most: int, *, signed: bool) -> tuple[Accepted, list[Faul
     return accepted, faults
 
 
-def _records(values: list[Value], most: int) -> list[Record | RecordError]:
+def _records(values: list[Value], most: int, form: Form = PLAIN) -> list[Record | RecordError]:
     if not {Record, RecordError}.isdisjoint(map(type, values)):
-        return [_checked(v) if isinstance(v, Record | RecordError) else decode_values([v], most)[0] for v in values]
-    return decode_values(values, most)  # type: ignore[arg-type]
+        return [
+            _checked(v) if isinstance(v, Record | RecordError) else decode_values([v], most, form)[0] for v in values
+        ]
+    return decode_values(values, most, form)  # type: ignore[arg-type]
+
+
+def _records_of_topics(
+    values: list[Value], topics: list[str], most: int, forms: Mapping[str, Form]
+) -> list[Record | RecordError]:
+    """Decode the values topic by topic; they are in the order of their topics."""
+    out: list[Record | RecordError] = []
+    for topic, run in groupby(topics):
+        stop = len(out) + sum(1 for _ in run)
+        out += _records(values[len(out) : stop], most, forms.get(topic, PLAIN))
+    return out
 
 
 def _checked(value: Record | RecordError) -> Record | RecordError:

@@ -1,6 +1,9 @@
 """Prequential (test-then-train) counts of a key and learner: exact, cumulative, independent of batches.
 
-Only labelled examples count, each with the prediction made before it was learned. The figures:
+Only labelled examples count, each with the prediction made before it was learned; where the label came later than
+the features, with the one made when they came. Hinge loss and view difference are of the moment of learning.
+
+The figures:
 
 * error: mistakes / n; a prediction made before any class is known is a mistake;
 * window error: over the last ``window`` examples, kept as a ring of bits;
@@ -69,11 +72,14 @@ def count_learner(key, y, out, n, window, fading, class_ptr, ring_ptr, counts, s
 
 
 @njit(cache=True)
-def count_keys(key, y, learn, class_ptr, counts, labels):  # type: ignore[no-untyped-def]
-    """Add a run of rows to the keys' own figures; ``labels`` are counts a class (``class_ptr``)."""
+def count_keys(key, y, learn, again, class_ptr, counts, labels):  # type: ignore[no-untyped-def]
+    """Add a run of rows to the keys' own figures; ``labels`` are counts a class (``class_ptr``).
+
+    Rows ``again`` were counted as seen when they were scored.
+    """
     for i in range(key.size):
         k = key[i]
-        counts[k, N_SEEN] += 1
+        counts[k, N_SEEN] += not again[i]
         counts[k, N_LEARNED] += learn[i]
         if y[i] < 0:
             continue

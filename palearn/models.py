@@ -50,6 +50,21 @@ class Settings:
 
 
 @dataclass
+class Earlier:
+    """Rows that were scored before their label came, and count with the score they had.
+
+    ``origin`` is the row of the same examples that scored it, or -1: then ``predicted`` and ``score`` (learners x
+    rows) hold it. ``known`` is what labels the key knew at that time (:func:`palearn.labels.classify`).
+    """
+
+    row: IntArray
+    origin: IntArray
+    predicted: IntArray
+    score: FloatArray
+    known: IntArray
+
+
+@dataclass
 class Examples:
     """Checked examples, grouped by key and in order within each; see :class:`palearn.learners.Rows`."""
 
@@ -58,6 +73,7 @@ class Examples:
     y: IntArray
     known: IntArray
     weight: FloatArray
+    earlier: Earlier | None = None
 
 
 @dataclass
@@ -95,6 +111,8 @@ class Models:
         self.index: dict[str, int] = {}
         self.topics: list[str] = []
         self.labels: list[label_rules.Known] = []
+        #: What each key waits for and remembers: bytes of :mod:`palearn.assembly`.
+        self.rooms: list[bytes] = []
         self.counts: IntArray = np.zeros((0, len(metrics.KEY_COUNTS)), np.int64)
         self.feature_ptr: IntArray = np.zeros(1, np.int64)
         self.feature: Int32Array = np.zeros(0, np.int32)
@@ -118,6 +136,7 @@ class Models:
             self.keys.append(name)
             self.topics.append("")
             self.labels.append(label_rules.start(task, positive))
+            self.rooms.append(b"")
         new = len(self.keys) - before
         if new:
             runs = self.feature_ptr[-1] + biases.size * np.arange(1, new + 1)
@@ -149,6 +168,7 @@ class Models:
         self.keys = [self.keys[k] for k in numbers]
         self.topics = [self.topics[k] for k in numbers]
         self.labels = [self.labels[k] for k in numbers]
+        self.rooms = [self.rooms[k] for k in numbers]
         self.index = {name: k for k, name in enumerate(self.keys)}
 
     # -- learning --------------------------------------------------------------------------------------
@@ -170,6 +190,7 @@ class Models:
         flat, n = examples.flat, examples.key.size
         outcomes = [empty_outcome(n) for _ in self.learners]
         learn = learnable(flat.views, flat.bounds, flat.value, self.settings.bias) & (examples.y >= 0)
+        again = np.zeros(n, np.bool_)
         slot = np.empty(flat.feature.size, np.int32)
         first = 0
         while first < n:
@@ -185,7 +206,11 @@ class Models:
             key, y = examples.key[first:stop], examples.y[first:stop]
             self._grow(new, added, key, y)
             tail = (key, y, examples.known[first:stop], learn[first:stop], examples.weight[first:stop])
-            self._run(flat, slot, first, stop, tail, [_part(out, first, stop) for out in outcomes])
+            pieces = [_part(out, first, stop) for out in outcomes]
+            self._score(flat, slot, first, stop, tail, pieces)
+            if examples.earlier is not None:
+                _recall(examples.earlier, outcomes, first, stop, again)
+            self._count(key, y, learn[first:stop], again[first:stop], pieces)
             if stop < n:
                 self._forget_features(int(examples.key[stop]), flat, stop)
             first = stop
@@ -196,6 +221,11 @@ class Models:
         nothing = np.zeros(0, np.int64)
         self._grow(new, np.array([new.size]), nothing, nothing)
 
+    def hold_keys(self) -> None:
+        """Make room for keys that have no example yet."""
+        nothing = np.zeros(0, np.int64)
+        self._grow(np.zeros(0, np.int32), np.zeros(len(self.keys), np.int64), nothing, nothing)
+
     def learn_row(self, row: Rows, outcomes: list[Outcome]) -> None:
         """Score, learn and count a row of the only key, whose features and label the key has."""
         n = int(self.counts[0, metrics.N])
@@ -203,7 +233,7 @@ class Models:
             self._grow_window(row.key, row.y)
         for learner, state, out in zip(self.learners, self.states, outcomes, strict=True):
             learner.run([row], self.layout, state.arrays, out)
-        self._count(row.key, row.y, row.learn, outcomes)
+        self._count(row.key, row.y, row.learn, np.zeros(1, np.bool_), outcomes)
 
     def score(self, examples: Examples) -> list[Outcome]:
         """Score examples without learning or counting; ``Outcome.scores`` holds every class's score."""
@@ -238,19 +268,14 @@ class Models:
                 parts = [rows(view, 0 if bias else -1)]
             learner.run(parts, self.layout, state.arrays, out)
 
-    def _run(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: _Tail, outcomes: list[Outcome]) -> None:
-        self._score(flat, slot, first, stop, tail, outcomes)
-        key, y, _, learn, _ = tail
-        self._count(key, y, learn, outcomes)
-
-    def _count(self, key: IntArray, y: IntArray, learn: BoolArray, outcomes: list[Outcome]) -> None:
+    def _count(self, key: IntArray, y: IntArray, learn: BoolArray, again: BoolArray, outcomes: list[Outcome]) -> None:
         n = self.counts[:, metrics.N].copy()
         for state, out in zip(self.states, outcomes, strict=True):
             metrics.count_learner(
                 key, y, out, n, self.settings.window, self.settings.fading, self.class_ptr, self.ring_ptr,
                 state.counts, state.sums, state.hits, state.predictions, state.ring,
             )  # fmt: skip
-        metrics.count_keys(key, y, learn, self.class_ptr, self.counts, self.label_counts)
+        metrics.count_keys(key, y, learn, again, self.class_ptr, self.counts, self.label_counts)
 
     def _grow(self, new: Int32Array, added: IntArray, key: IntArray, y: IntArray) -> None:
         """Make room for new keys, features and classes, and for the counts of a run of rows."""
@@ -343,6 +368,16 @@ class Models:
                 part = without_features(spec, array[ptr[k] : ptr[k + 1]], high - low, blocks, stay)
                 state.arrays[spec.name] = np.concatenate([array[: ptr[k]], part, array[ptr[k + 1] :]])
         self.layout = layout_of(features, old.blocks)
+
+
+def _recall(earlier: Earlier, outcomes: list[Outcome], first: int, stop: int, again: BoolArray) -> None:
+    """Put the score that rows from ``first`` to ``stop`` had in place of the one they would have now."""
+    part = np.flatnonzero((earlier.row >= first) & (earlier.row < stop))
+    row, origin = earlier.row[part], earlier.origin[part]
+    again[row] = True
+    for learner, out in enumerate(outcomes):
+        out.predicted[row] = np.where(origin < 0, earlier.predicted[learner, part], out.predicted[origin])
+        out.score[row] = np.where(origin < 0, earlier.score[learner, part], out.score[origin])
 
 
 def _part(out: Outcome, first: int, stop: int) -> Outcome:

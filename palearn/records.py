@@ -6,6 +6,7 @@ A value is a JSON object::
     {"id": "42", "label": -1, "views": {"page": {"exam": 2}, "link": {"cs101": 1}}}
     {"label": 1, "features": "3:1 11:0.5"}                    LIBSVM text
     {"label": 1, "x": [0.1, 0, 2.3]}                          dense, without features; named "0", "1", "2"
+    {"id": "43", "label": "ham"}                              a part: what else the example has comes elsewhere
 
 A feature value is a number, a boolean (1 or 0), a string (one-hot, ``name=value``), a list of strings (a bag:
 ``name=item`` counts) or null (absent). ``weight`` (> 0), ``id`` and ``time`` are optional; other top-level
@@ -14,9 +15,11 @@ fields are ignored. Order of features is kept: sums run in it.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from numbers import Real
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -45,6 +48,7 @@ REASONS = (
     "bad_view",
     "bad_weight",
     "bad_id",
+    "bad_time",
     "bad_line",
     "conflict",
 )
@@ -64,6 +68,23 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True):
     time: str | int | float | None = None
 
 
+class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the values of one topic differ from the format.
+
+    Parameters
+    ----------
+    view
+        The topic brings this view: a record's features are the view's.
+    fields
+        Names that the topic has for ``label``, ``features``, ``views``, ``id``, ``weight`` or ``time``.
+    """
+
+    view: str | None = None
+    fields: Mapping[str, str] = {}
+
+
+PLAIN = Form()
+
 # Everything that this decoder refuses is read again, with reasons, by _careful.
 _fast = msgspec.json.Decoder(Record).decode
 #: What the fast decoder and its caller raise for a value that needs a second look.
@@ -71,13 +92,42 @@ _REFUSED = (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.Encoder().encode
 
 
+def _decoder(form: Form) -> Callable[[bytes], Record]:
+    """Return the fast decoder of a topic's values."""
+    return _fast if form is PLAIN else _renaming(form.view, tuple(sorted(form.fields.items())))
+
+
+@lru_cache(maxsize=100)
+def _renaming(view: str | None, fields: tuple[tuple[str, str], ...]) -> Callable[[bytes], Record]:
+    types = get_type_hints(Record, include_extras=True)
+    wire = msgspec.defstruct(
+        "Wire", [(name, types[name], None) for name in Record.__struct_fields__], rename=dict(fields), gc=False
+    )
+    decode = msgspec.json.Decoder(wire).decode
+
+    def record(value: bytes) -> Record:
+        return _in_view(Record(*msgspec.structs.astuple(decode(value))), view)
+
+    return record
+
+
+def _in_view(record: Record, view: str | None) -> Record:
+    """Make the features those of a view, where the topic brings one."""
+    if view is not None:
+        if record.views is not None:
+            raise RecordError("bad_view", f"a record of this topic has the view {view!r} in its features, not 'views'")
+        if record.features is not None:
+            record.views, record.features = {view: record.features}, None
+    return record
+
+
 def encode(record: Record) -> bytes:
     """Return the record's wire bytes (JSON; features in their order)."""
     return _encode(record)
 
 
-def decode_value(value: bytes | None) -> Record:
-    """Return the record in ``value``.
+def decode_value(value: bytes | None, form: Form = PLAIN) -> Record:
+    """Return the record in ``value``, a value of a topic of that form.
 
     Raises
     ------
@@ -86,11 +136,11 @@ def decode_value(value: bytes | None) -> Record:
         size are checked where the configuration is known (:mod:`palearn.bucket`).
     """
     try:
-        record = _fast(value)  # type: ignore[arg-type]
+        record = _decoder(form)(value)  # type: ignore[arg-type]
         if record.features is None and record.views is None:
-            record = _careful(value)
+            record = _careful(value, form)
     except _REFUSED:
-        record = _careful(value)
+        record = _careful(value, form)
     if value is not None and not value.isascii():
         _utf8(value)  # the fast decoder does not look into the fields it skips
     return check(record)
@@ -98,8 +148,8 @@ def decode_value(value: bytes | None) -> Record:
 
 def check(record: Record) -> Record:
     """Return the record, or raise a RecordError where it cannot be one on any stream."""
-    if record.features is None and record.views is None:
-        raise RecordError("no_features", "no field 'features', 'views' or 'x'")
+    if record.features is None and record.views is None and (record.id is None or record.label is None):
+        raise RecordError("no_features", "no field 'features', 'views' or 'x', and no label for an 'id'")
     if record.weight is not None:
         check_weight(record.weight)
     check_label(record.label)
@@ -122,38 +172,73 @@ def check_weight(weight: float) -> None:
         raise RecordError("bad_weight", f"weight must be a finite number > 0, got {_short(weight)}")
 
 
-def decode_values(values: Sequence[bytes | None], most: int) -> list[Record | RecordError]:
+def decode_values(values: Sequence[bytes | None], most: int, form: Form = PLAIN) -> list[Record | RecordError]:
     """Return each value's record, or why it is none; ``most`` is the longest value allowed, in bytes.
 
     All at once in C where every value is well formed, which they mostly are; else one by one.
     """
     try:
-        found: list[Record | RecordError] = list(map(_fast, values))  # type: ignore[arg-type]
+        found: list[Record] = list(map(_decoder(form), values))  # type: ignore[arg-type]
         regular = max(map(len, values), default=0) <= most  # type: ignore[arg-type]
         if not all(map(bytes.isascii, values)):  # type: ignore[arg-type]
             [value.decode() for value in values]  # type: ignore[union-attr]
-    except _REFUSED:
+    except (*_REFUSED, RecordError):
         regular = False
-    if regular and all(r.weight is None and (r.features or r.views) for r in found):  # type: ignore[union-attr]
-        return found
-    return [_record_or_fault(value, most) for value in values]
+    if regular and all(_is_regular(record, value) for record, value in zip(found, values, strict=True)):
+        return found  # type: ignore[return-value]
+    return [_record_or_fault(value, most, form) for value in values]
 
 
-def _record_or_fault(value: bytes | None, most: int) -> Record | RecordError:
+def _is_regular(record: Record, value: bytes | None) -> bool:
+    """Whether the fast decoder saw all there is: features, or a label for an id.
+
+    A label may stand beside ``x`` (or an escaped name of it), which only the careful one reads.
+    """
+    if record.weight is not None:
+        return False
+    if record.features or record.views:
+        return True
+    alone = record.features is None and record.views is None and record.label is not None and record.id is not None
+    return alone and value is not None and b'"x"' not in value and b"\\" not in value
+
+
+def _record_or_fault(value: bytes | None, most: int, form: Form) -> Record | RecordError:
     if value is not None and len(value) > most:
         detail = f"the value has {len(value)} bytes, at most {most} are allowed (records.max_bytes)"
         return RecordError("too_large", detail)
     try:
-        return decode_value(value)
+        return decode_value(value, form)
     except RecordError as fault:
         return fault
 
 
-def _careful(value: bytes | None) -> Record:
+def event_time(record: Record) -> float | None:
+    """Return the record's ``time`` in seconds: a number as it is, a text as ISO 8601 (without a zone: UTC).
+
+    Raises
+    ------
+    RecordError
+        ``bad_time``: it is neither.
+    """
+    time = record.time
+    if isinstance(time, str):
+        try:
+            moment = datetime.fromisoformat(time)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            raise RecordError("bad_time", f"time must be seconds or ISO 8601, got {_short(time)}") from None
+    if time is not None and not math.isfinite(time):
+        raise RecordError("bad_time", f"time must be a finite number of seconds, got {_short(time)}")
+    return None if time is None else float(time)
+
+
+def _careful(value: bytes | None, form: Form) -> Record:
     """Read a value that the fast decoder refused: strings as features, or a reason to reject it."""
     fields = _parse(value)
     if not isinstance(fields, dict):
         raise RecordError("not_object", f"the value is a JSON {type(fields).__name__}, not an object")
+    if form.fields:
+        fields = {name: fields.get(form.fields.get(name, name)) for name in (*Record.__struct_fields__, "x")}
     label = fields.get("label")
     check_label(label)
     identity = fields.get("id")
@@ -164,7 +249,7 @@ def _careful(value: bytes | None) -> Record:
     if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float)):
         raise RecordError("bad_weight", f"weight must be a finite number > 0, got {_short(weight)}")
     time = fields.get("time")
-    return Record(
+    record = Record(
         label=label,
         features=_features(fields),
         views=_views(fields.get("views")),
@@ -172,6 +257,7 @@ def _careful(value: bytes | None) -> Record:
         weight=None if weight is None else number("weight", weight),
         time=time if isinstance(time, str | int | float) else None,
     )
+    return _in_view(record, form.view)
 
 
 def _parse(value: bytes | None) -> Any:

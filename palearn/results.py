@@ -1,7 +1,7 @@
 """Rows of the output tables as Arrow batches, built from the models' arrays without a loop over keys."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -9,7 +9,9 @@ import pyarrow as pa
 from numba import njit
 
 from palearn import metrics
+from palearn.assembly import Expired
 from palearn.codec import VERSION
+from palearn.errors import RecordError
 from palearn.labels import as_texts, default_labels
 from palearn.learners import Outcome
 from palearn.metrics import (
@@ -104,6 +106,18 @@ REJECTED = pa.schema(
         ("detail", pa.string()),
     ]
 )
+EXPIRED = pa.schema(
+    [
+        ("key", pa.string()),
+        ("id", pa.string()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+_OFFSETS = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
 ACCOUNTS = pa.schema(
     [
         ("records", pa.int64()),
@@ -111,10 +125,46 @@ ACCOUNTS = pa.schema(
         ("keys_evicted", pa.int64()),
         ("features_evicted", pa.int64()),
         ("reasons", pa.map_(pa.string(), pa.int64())),
+        ("offsets", pa.list_(_OFFSETS)),
     ]
 )
 #: Tables whose rows come from the buckets.
-TABLES = {"models": MODELS, "metrics": METRICS, "predictions": PREDICTIONS, "rejected": REJECTED}
+TABLES = {
+    "models": MODELS,
+    "metrics": METRICS,
+    "predictions": PREDICTIONS,
+    "rejected": REJECTED,
+    "expired": EXPIRED,
+}
+
+
+class Place(NamedTuple):
+    """A record as it came, and where it stands."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+
+
+class Rejected(NamedTuple):
+    """A record that is not used, and why."""
+
+    place: Place
+    fault: RecordError
+
+
+def rejected_rows(found: Sequence[Rejected]) -> list[pa.RecordBatch]:
+    """Return the rejected table's rows."""
+    rows = [{**x.place._asdict(), "reason": x.fault.reason, "detail": x.fault.detail} for x in found]
+    return [pa.RecordBatch.from_pylist(rows, REJECTED)] if rows else []
+
+
+def expired_rows(found: Sequence[Expired]) -> list[pa.RecordBatch]:
+    """Return the expired table's rows."""
+    rows = [{"key": x.key, "id": x.id, "reason": x.reason, **msgspec.structs.asdict(x.part)} for x in found]
+    return [pa.RecordBatch.from_pylist(rows, EXPIRED)] if rows else []
 
 
 class Texts:

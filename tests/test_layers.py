@@ -22,6 +22,7 @@ LAYERS = (
     "examples",
     "matrix",
     "models",
+    "assembly",
     "columns",
     "codec",
     "shortcut",

@@ -1,14 +1,16 @@
 """Replay: the same buckets, engine and tables over history, as one batch job."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from palearn.config import Config
 from palearn.errors import ConfigError
 from palearn.intake import Chunk
-from palearn.spark import source, stateful
+from palearn.spark import source, stateful, store
 from palearn.spark.session import require_topics, session
 from palearn.spark.sinks import Sink
 from palearn.spark.store import Folder
@@ -20,6 +22,7 @@ def run(
     paths: list[str] | None = None,
     start: str = "earliest",
     end: str = "latest",
+    batches_of: str | None = None,
     master: str | None = None,
     spark: SparkSession | None = None,
 ) -> None:
@@ -33,17 +36,25 @@ def run(
         Files, or None for the topics of ``source.kafka``.
     start, end
         ``earliest``, ``latest``, or JSON ``{"topic": {"0": offset}}``.
+    batches_of
+        Checkpoint of a streaming job: learn the records that it took, in its batches. The order in which parts from
+        several topics or partitions come together depends on them.
 
     Raises
     ------
     ConfigError
-        The output folder is not empty.
+        The output folder is not empty, or ``batches_of`` does not tell its batches.
     """
     output = Folder(config.output.path)
     if output.names():
         raise ConfigError(f"{config.output.path} is not empty; a replay writes a whole history, give it a new folder")
     spark = spark or session(config, name="palearn replay", master=master)
-    records = history(spark, config, paths, start, end)
+    if batches_of is None:
+        records = history(spark, config, paths, start, end)
+    else:
+        ends = _ends(store.batches_of(batches_of))
+        first, last = (_offsets({place: stops[i] for place, stops in ends.items()}) for i in (0, -1))
+        records = source.with_batch(history(spark, config, None, first, last), ends)
     Sink(config).write(stateful.replay(sort(records), config), 0)
 
 
@@ -87,4 +98,25 @@ def sample(
 
 def sort(records: DataFrame) -> DataFrame:
     """Bring each bucket's records together, in their order."""
-    return records.repartition("bucket").sortWithinPartitions("bucket", "topic", "partition", "offset")
+    order = [name for name in ("bucket", "batch", "topic", "partition", "offset") if name in records.columns]
+    return records.repartition("bucket").sortWithinPartitions(*order)
+
+
+def _ends(batches: list[list[dict[str, Any]]]) -> source.Ends:
+    """Return where each partition stood before the first batch, and after each."""
+    ends: source.Ends = {}
+    for number, rows in enumerate(batches):
+        for row in rows:
+            stops = ends.setdefault((row["topic"], row["partition"]), [row["start"]] * (number + 1))
+            stops.append(row["end"])
+        for stops in ends.values():
+            stops += stops[-1:] * (number + 2 - len(stops))
+    return ends
+
+
+def _offsets(places: dict[tuple[str, int], int]) -> str:
+    """Return Spark's JSON of offsets."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in places.items():
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return msgspec.json.encode(topics).decode()

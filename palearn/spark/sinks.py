@@ -14,7 +14,7 @@ from palearn import results
 from palearn.bucket import Summary
 from palearn.config import Config
 from palearn.spark.stateful import SUMMARY, unwritten
-from palearn.spark.store import Folder, Store, staged
+from palearn.spark.store import Folder, Store, staged, taken
 
 log = logging.getLogger("palearn.stream")
 
@@ -27,12 +27,13 @@ Totals = dict[str, dict[str, int]]
 class Sink:
     """Writes micro-batches; :meth:`write` is Spark's ``foreachBatch`` function.
 
+    ``checkpoint`` is that of the query, None where there is none: what each batch took of the topics stands there.
     Spark calls it once a batch on the driver, and again with the same number if the batch was not committed.
     The frame is consumed exactly once: a second action would run the stateful operator again.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, checkpoint: Folder | None = None) -> None:
+        self.config, self.checkpoint = config, checkpoint
         self.store = Store(config)
         self.learners = config.make_learners()
 
@@ -80,6 +81,7 @@ class Sink:
                 "keys_evicted": summary.keys_evicted,
                 "features_evicted": summary.features_evicted,
                 "reasons": list(summary.reasons.items()),
+                "offsets": None if self.checkpoint is None else taken(self.checkpoint, batch_id),
             }
             rows["accounts"] = pa.Table.from_pylist([account], results.ACCOUNTS)
         if output.metrics:
@@ -112,15 +114,14 @@ def _writer(path: str, batch_id: int, prefix: str, topics: dict[str, str]) -> An
                 if name == SUMMARY:
                     summary.add(msgspec.json.decode(payload, type=Summary))
                 else:
-                    table = pa.ipc.open_stream(payload).read_all()
-                    parts.setdefault(name, []).append(results.plain(table, name))
+                    parts.setdefault(name, []).append(pa.ipc.open_stream(payload).read_all())
         context = TaskContext.get()
         assert context is not None
         file = f"{prefix}-{context.partitionId():05d}.parquet"
         folder = Folder(path)
         messages: list[tuple[str | None, bytes | None, bytes]] = [(None, None, msgspec.json.encode(summary))]
         for name, tables in parts.items():
-            table = pa.concat_tables(tables)
+            table = results.plain(pa.concat_tables(tables), name)  # a cast a bucket would cost a millisecond each
             folder.write_table(table, *staged(batch_id, name), file)
             if name in topics:
                 messages += _messages(table, batch_id, topics[name])

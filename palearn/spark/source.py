@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import pandas_udf
 
 from palearn import files
 from palearn.config import Config, KafkaSource, KeyRule
 from palearn.errors import ConfigError, RecordError
 from palearn.records import encode, key_of
+
+#: Topic and partition -> offsets, ascending.
+Ends = dict[tuple[str, int], list[int]]
 
 COLUMNS = ("bucket", "key", "value", "topic", "partition", "offset")
 
@@ -50,6 +55,32 @@ def topic_range(spark: SparkSession, config: Config, start: str = "earliest", en
     kafka = _kafka(config)
     reader = spark.read.format("kafka").options(**_options(kafka) | {"startingOffsets": start, "endingOffsets": end})
     return _with_bucket(reader.load(), config).withColumn("fault", F.lit(None).cast("string"))
+
+
+def with_batch(records: DataFrame, ends: Ends) -> DataFrame:
+    """Add the number of the batch that a checkpoint took each record in; leave out those it did not take.
+
+    Parameters
+    ----------
+    records
+        Records of topics.
+    ends
+        Topic and partition -> where it stood before the first batch, and after each.
+    """
+    schema = T.StructType([*records.schema.fields, T.StructField("batch", T.IntegerType())])
+
+    def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            partition, offset = (np.asarray(batch.column(name)) for name in ("partition", "offset"))
+            topic = np.array(batch.column("topic").to_pylist())
+            found = np.full(batch.num_rows, -1, np.int32)
+            for (name, part), stops in ends.items():
+                rows = np.flatnonzero((topic == name) & (partition == part))
+                place = np.searchsorted(stops, offset[rows], side="right") - 1
+                found[rows] = np.where(place < len(stops) - 1, place, -1)
+            yield batch.append_column("batch", pa.array(found)).filter(pa.array(found >= 0))
+
+    return records.mapInArrow(number, schema)
 
 
 def from_files(spark: SparkSession, config: Config, paths: list[str], format: str | None = None) -> DataFrame:

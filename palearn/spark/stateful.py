@@ -59,8 +59,8 @@ def train(records: DataFrame, config: Config) -> DataFrame:
 def replay(records: DataFrame, config: Config) -> DataFrame:
     """Return the results of learning every bucket's records in one batch, without state.
 
-    ``records`` must be sorted within their partitions by bucket, topic, partition and offset, and no bucket
-    may be spread over two partitions. Only a bucket's models and one piece of its records are in memory.
+    ``records`` must be sorted within their partitions by bucket, batch (if they have one), topic, partition and offset,
+    and no bucket may be spread over two partitions. Only a bucket's models and one piece of its records are in memory.
     """
     described = msgspec.json.encode(config).decode()
 
@@ -135,10 +135,14 @@ def chunk_of(rows: pa.RecordBatch | pa.Table) -> Chunk:
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, Chunk]]:
-    """Yield the buckets' pieces of a batch, in order."""
+    """Yield the pieces of one bucket, and one batch where batches are repeated, in order."""
     bucket = np.asarray(batch.column("bucket"))
-    cuts = np.flatnonzero(np.diff(bucket)) + 1
-    for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), bucket.size], strict=True):
+    cut = bucket[1:] != bucket[:-1]
+    if "batch" in batch.schema.names:
+        number = np.asarray(batch.column("batch"))
+        cut |= number[1:] != number[:-1]
+    cuts = (np.flatnonzero(cut) + 1).tolist()
+    for first, stop in zip([0, *cuts], [*cuts, bucket.size], strict=True):
         if first < stop:
             yield int(bucket[first]), chunk_of(batch.slice(first, stop - first))
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
@@ -66,6 +67,14 @@ class Folder:
                 return msgspec.json.decode(stream.read())
         except FileNotFoundError:
             return None
+
+    def lines(self, *parts: str) -> list[str]:
+        """Return a text file's lines, none if it is not there."""
+        try:
+            with self.fs.open_input_stream(self.at(*parts)) as stream:
+                return str(stream.read(), "utf-8").splitlines()
+        except FileNotFoundError:
+            return []
 
     def write(self, content: Any, *parts: str) -> None:
         """Write a JSON file whole or not at all."""
@@ -177,6 +186,53 @@ class Store:
         return self.folder.read("_palearn", "batches", f"{batch_id}.json")
 
 
+def taken(checkpoint: Folder, batch_id: int) -> list[dict[str, Any]]:
+    """Return the offsets that a batch takes, as the checkpoint planned them: a row a topic's partition.
+
+    Spark forgets the plans of old batches; the accounts table keeps these rows.
+    """
+    ends = _offsets(checkpoint.lines("offsets", str(batch_id)))
+    if batch_id:
+        starts = _offsets(checkpoint.lines("offsets", str(batch_id - 1)))
+    else:
+        starts = _offsets(checkpoint.lines("sources", "0", "0"))
+    return [
+        {"topic": topic, "partition": int(part), "start": starts.get(topic, {}).get(part, 0), "end": end}
+        for topic, parts in ends.items()
+        for part, end in parts.items()
+    ]
+
+
+def _offsets(lines: list[str]) -> dict[str, dict[str, int]]:
+    """Return topic -> partition -> offset of one of Spark's files; the last line is the only source's."""
+    found: dict[str, dict[str, int]] = msgspec.json.decode(lines[-1]) if lines else {}
+    return found
+
+
+def batches_of(path: str) -> list[list[dict[str, Any]]]:
+    """Return what every batch of a checkpoint took (:func:`taken`), in order.
+
+    Raises
+    ------
+    ConfigError
+        There is no checkpoint of a streaming job, or its output has no accounts.
+    """
+    known = Folder(path).read("palearn.json")
+    if known is None:
+        raise ConfigError(f"{path} is not the checkpoint of a streaming job")
+    output = Folder(known["output"])
+    selector = pafs.FileSelector(output.at("accounts"), allow_not_found=True, recursive=True)
+    files = [info.path for info in output.fs.get_file_info(selector) if info.path.endswith(".parquet")]
+    if not files:
+        raise ConfigError(
+            f"{output.path}, the output of {path}, has no accounts, which tell what each batch took; was "
+            "output.accounts false, or the folder moved?"
+        )
+    table = ds.dataset(files, filesystem=output.fs, partitioning=ds.partitioning(flavor="hive")).to_table()
+    rows = sorted(zip(table["batch_id"].to_pylist(), table["offsets"].to_pylist(), strict=True))
+    return [offsets for _, offsets in rows]
+
+
 def claim(config: Config) -> None:
     """Tie checkpoint and output to each other, or refuse a pair that do not belong together.
 
@@ -196,7 +252,7 @@ def claim(config: Config) -> None:
                 f"{config.output.path} is not empty and {config.checkpoint} is new: its history would be overwritten; "
                 "choose a new output, or the checkpoint that wrote it"
             )
-        known = {"id": uuid.uuid4().hex, "fingerprint": config.fingerprint}
+        known = {"id": uuid.uuid4().hex, "fingerprint": config.fingerprint, "output": output.path}
         checkpoint.write(known, "palearn.json")
     differing = [name for name, part in config.fingerprint.items() if known["fingerprint"].get(name) != part]
     if differing:

@@ -41,7 +41,7 @@ def run(config: Config, *, master: str | None = None, spark: SparkSession | None
     """
     claim(config)
     spark = spark or session(config, name="palearn stream", master=master)
-    sink = Sink(config)
+    sink = Sink(config, Folder(config.checkpoint))
     kafka = config.source.kafka
     if kafka is not None:
         require_topics(spark, kafka)

@@ -1,0 +1,431 @@
+"""Examples that come in parts: views from several topics, labels that come later, records that are sent twice.
+
+Records of one key with the same ``id`` are parts of one example. An example is scored as soon as its features are
+whole, by the model of that moment, and learned when its label is there too. What waits is bounded by the key's own
+records and event times, never by a clock, so a replay lets go of the same parts.
+
+A key's :class:`Room` holds the parts as they came; it is opened when a record of the key comes, and its bytes lie in
+the key's state.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from palearn.errors import RecordError, StateFormatError
+from palearn.models import Models, Settings
+from palearn.records import Label, LabelValue, Record, event_time, label_text
+
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How long a key's parts wait, and how many finished ids it remembers.
+
+    Parameters
+    ----------
+    max_waiting
+        Examples that wait; the oldest leaves.
+    max_age_records
+        Age of an example in records of its key since its first part; None: no limit.
+    max_age
+        Age of an example in seconds of event time (``time`` of the records); None: no limit.
+    remember_ids
+        Finished ids, to know a repeated record by.
+    """
+
+    max_waiting: Count = 1000
+    max_age_records: Count | None = 100_000
+    max_age: Annotated[float, Meta(gt=0)] | None = None
+    remember_ids: Annotated[int, Meta(ge=0)] = 10_000
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A record as it came, and where it stands."""
+
+    value: bytes
+    topic: str
+    partition: int
+    offset: int
+
+
+class Score(msgspec.Struct, array_like=True, gc=False):
+    """What every learner predicted when the features were whole, and what labels the key knew then."""
+
+    known: int
+    predicted: list[int]
+    score: list[float]
+
+
+class Waiting(msgspec.Struct, array_like=True):
+    """An example that is not finished.
+
+    ``clock`` is the key's count of records at its first part, ``time`` its earliest event time. ``record``, all that
+    has come, and ``row``, where it is being scored just now, are not stored.
+    """
+
+    parts: list[Part]
+    clock: int
+    time: float | None = None
+    score: Score | None = None
+    record: Record | None = None
+    row: int | None = None
+
+
+class Room(msgspec.Struct, array_like=True):
+    """What a key waits for, oldest first, and what it remembers.
+
+    ``ids`` are 64-bit digests of finished ids, oldest first (int64), ``labels`` their labels: places in ``names``
+    (int32).
+    """
+
+    clock: int = 0
+    latest: float | None = None
+    waiting: dict[str, Waiting] = {}
+    ids: bytes = b""
+    labels: bytes = b""
+    names: list[str] = []
+
+
+class More(msgspec.Struct, gc=False):
+    """What is to know of a row that is not one record with features and label.
+
+    Parameters
+    ----------
+    record
+        The features and the label, if they came in more than one record.
+    parts
+        The other records of the example, where the row finishes it.
+    waiting
+        The example, where features and label come apart.
+    given
+        Whether the row has the label and its score is the one that the example had; else the row scores it.
+    """
+
+    record: Record | None = None
+    parts: Sequence[Part] = ()
+    waiting: Waiting | None = None
+    given: bool = False
+
+
+@dataclass
+class Expired:
+    """A part that leaves unlearned, and the limit that made it."""
+
+    key: str
+    id: str
+    part: Part
+    reason: str
+
+
+@dataclass
+class Assembled:
+    """What a run of accepted records came to.
+
+    Parameters
+    ----------
+    at, labels
+        The examples to score or learn, in order: the accepted record that completes each, and its label.
+    more
+        Row -> what else is to know of it.
+    rejected
+        Records that contradict what is known of their id.
+    kept
+        Records that wait now, or are duplicates.
+    duplicates, waiting, expired
+        How many; ``waiting`` is the change in the number of parts that wait.
+    """
+
+    at: list[int]
+    labels: list[Label]
+    more: dict[int, More] = field(default_factory=dict)
+    rejected: list[tuple[int, RecordError]] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    duplicates: int = 0
+    waiting: int = 0
+    expired: int = 0
+
+    def add(self, at: int, label: Label, more: More | None = None) -> int:
+        """Add a row; return its number."""
+        self.at.append(at)
+        self.labels.append(label)
+        if more is not None:
+            self.more[len(self.at) - 1] = more
+        return len(self.at) - 1
+
+
+class _Open:
+    """A key's room while a batch is taken in: the remembered ids as a mapping."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        ids, labels = np.frombuffer(room.ids, np.int64).tolist(), np.frombuffer(room.labels, np.int32).tolist()
+        #: Digest of a finished id -> its label.
+        self.done: dict[int, str] = dict(zip(ids, map(room.names.__getitem__, labels), strict=True))
+        self.oldest: float = min((w.time for w in room.waiting.values() if w.time is not None), default=np.inf)
+
+    def to_bytes(self) -> bytes:
+        room = self.room
+        if not room.waiting and not self.done:
+            return b""
+        for waiting in room.waiting.values():
+            waiting.record = None
+        number = {name: i for i, name in enumerate(dict.fromkeys(self.done.values()))}
+        room.names = list(number)
+        room.ids = np.fromiter(self.done, np.int64, len(self.done)).tobytes()
+        room.labels = np.fromiter(map(number.__getitem__, self.done.values()), np.int32, len(self.done)).tobytes()
+        return msgspec.msgpack.encode(room)
+
+
+_decode = msgspec.msgpack.Decoder(Room).decode
+
+
+class Assembly:
+    """The rooms of a bucket's keys.
+
+    Parameters
+    ----------
+    models
+        The models of the same keys; their ``rooms`` hold the bytes.
+    limits
+        Of every key.
+    decode
+        Returns the record of a part.
+    """
+
+    def __init__(self, models: Models, limits: Limits, decode: Callable[[Part], Record]) -> None:
+        self.models, self.limits, self.expired = models, limits, list[Expired]()
+        self._views, self._name = models.settings.views, _namer(models.settings)
+        self._decode = decode
+        self._open: dict[str, _Open] = {}
+
+    def assemble(
+        self, run: list[int], keys: Sequence[str], records: Sequence[Record], part: Callable[[int], Part]
+    ) -> Assembled:
+        """Take in accepted records in their order; return the examples to score or learn.
+
+        Parameters
+        ----------
+        run
+            The records' places in ``keys`` and ``records``.
+        part
+            Returns the record at a place as it came.
+        """
+        labels = [records[i].label for i in run]
+        idle = not self._open and self.limits.max_age is None and not any(self.models.rooms)
+        if idle and all(records[i].id is None for i in run):
+            return Assembled(run, labels)
+        out = Assembled([], [])
+        for i, label in zip(run, labels, strict=True):
+            key, record = keys[i], records[i]
+            try:
+                time = None if self.limits.max_age is None else event_time(record)
+            except RecordError as fault:
+                out.rejected.append((i, fault))
+                continue
+            opened = self._room(key, make=record.id is not None)
+            if opened is not None:
+                self._tick(key, opened, time, out)
+            if opened is None or record.id is None:
+                out.add(i, label)
+            else:
+                self._take(key, opened, i, record, time, part, out)
+        return out
+
+    def leave(self, keys: Iterable[str]) -> int:
+        """Forget the rooms of keys that leave the bucket; return how many parts waited there."""
+        out = Assembled([], [])
+        for key in keys:
+            opened = self._room(key, make=False)
+            if opened is not None:
+                for ident in list(opened.room.waiting):
+                    self._let_go(key, opened, ident, "key_evicted", out)
+                del self._open[key]
+        return out.expired
+
+    def store(self) -> None:
+        """Write the rooms that were opened back to the models."""
+        for key, opened in self._open.items():
+            self.models.rooms[self.models.index[key]] = opened.to_bytes()
+
+    # -- a key's room ----------------------------------------------------------------------------------
+
+    def _room(self, key: str, *, make: bool) -> _Open | None:
+        opened = self._open.get(key)
+        if opened is None:
+            number = self.models.index.get(key)
+            stored = b"" if number is None else self.models.rooms[number]
+            if not stored and not make:
+                return None
+            opened = self._open[key] = _read(stored) if stored else _Open(Room())
+        return opened
+
+    def _tick(self, key: str, opened: _Open, time: float | None, out: Assembled) -> None:
+        """Count a record of the key, of that event time, and let go of what has become too old."""
+        room, limits = opened.room, self.limits
+        room.clock += 1
+        if limits.max_age_records is not None:
+            while room.waiting:
+                ident, first = next(iter(room.waiting.items()))
+                if room.clock - first.clock <= limits.max_age_records:
+                    break
+                self._let_go(key, opened, ident, "max_age_records", out)
+        if limits.max_age is None or time is None or (room.latest is not None and time <= room.latest):
+            return
+        room.latest = time
+        if time - opened.oldest > limits.max_age:
+            times = [(ident, w.time) for ident, w in room.waiting.items() if w.time is not None]
+            for ident, begun in times:
+                if time - begun > limits.max_age:
+                    self._let_go(key, opened, ident, "max_age", out)
+            opened.oldest = min((w.time for w in room.waiting.values() if w.time is not None), default=np.inf)
+
+    def _let_go(self, key: str, opened: _Open, ident: str, reason: str, out: Assembled) -> None:
+        parts = opened.room.waiting.pop(ident).parts
+        self.expired += [Expired(key, ident, part, reason) for part in parts]
+        out.waiting -= len(parts)
+        out.expired += len(parts)
+
+    # -- one record ------------------------------------------------------------------------------------
+
+    def _take(
+        self,
+        key: str,
+        opened: _Open,
+        i: int,
+        record: Record,
+        time: float | None,
+        part: Callable[[int], Part],
+        out: Assembled,
+    ) -> None:
+        room, ident = opened.room, str(record.id)
+        digest = _digest(ident)
+        if digest in opened.done:
+            self._repeated(opened, digest, i, record, out)
+            return
+        waiting = room.waiting.get(ident)
+        if waiting is None:
+            if record.label is not None and self._whole(record):
+                self._finish(opened, digest, record.label)
+                out.add(i, record.label)
+                return
+            waiting = room.waiting[ident] = Waiting([], room.clock, record=record)
+            self._wait(opened, waiting, time, part(i), out)
+            out.kept.append(i)
+            if self._whole(record):
+                waiting.row = out.add(i, None, More(waiting=waiting))
+            if len(room.waiting) > self.limits.max_waiting:
+                self._let_go(key, opened, next(iter(room.waiting)), "max_waiting", out)
+            return
+        before = self._come(waiting)
+        try:
+            merged = self._merge(before, record)
+        except RecordError as fault:
+            out.rejected.append((i, fault))
+            return
+        if merged is None:
+            out.duplicates += 1
+            out.kept.append(i)
+            return
+        was_whole, whole = self._whole(before), self._whole(merged)
+        waiting.record = merged
+        if whole and merged.label is not None:
+            del room.waiting[ident]
+            self._finish(opened, digest, merged.label)
+            out.waiting -= len(waiting.parts)
+            out.add(i, merged.label, More(merged, waiting.parts, waiting, given=was_whole))
+            return
+        self._wait(opened, waiting, time, part(i), out)
+        out.kept.append(i)
+        if whole and not was_whole:
+            waiting.row = out.add(i, None, More(merged, waiting=waiting))
+
+    def _wait(self, opened: _Open, waiting: Waiting, time: float | None, part: Part, out: Assembled) -> None:
+        waiting.parts.append(part)
+        out.waiting += 1
+        if time is not None:
+            waiting.time = time if waiting.time is None else min(time, waiting.time)
+            opened.oldest = min(opened.oldest, waiting.time)
+
+    def _repeated(self, opened: _Open, digest: int, i: int, record: Record, out: Assembled) -> None:
+        """Judge a record whose id is finished."""
+        was = opened.done[digest]
+        if record.label is None or self._name(record.label) == was:
+            out.duplicates += 1
+            out.kept.append(i)
+            return
+        detail = f"id {str(record.id)!r:.80} was learned with label {was!r:.80}, this record says {record.label!r:.80}"
+        out.rejected.append((i, RecordError("conflict", detail)))
+
+    def _finish(self, opened: _Open, digest: int, label: LabelValue) -> None:
+        opened.done[digest] = self._name(label)
+        if len(opened.done) > self.limits.remember_ids:
+            del opened.done[next(iter(opened.done))]
+
+    def _whole(self, record: Record) -> bool:
+        if not self._views:
+            return record.features is not None
+        return record.views is not None and len(record.views) == len(self._views)
+
+    def _come(self, waiting: Waiting) -> Record:
+        """Return all that has come of an example."""
+        if waiting.record is None:
+            merged = Record()
+            for part in waiting.parts:
+                merged = self._merge(merged, self._decode(part)) or merged
+            waiting.record = merged
+        return waiting.record
+
+    def _merge(self, have: Record, new: Record) -> Record | None:
+        """Return both together, None if ``new`` brings nothing new; raises where they contradict each other."""
+        label, features, views, weight = have.label, have.features, have.views, have.weight
+        brings = False
+        if new.label is not None:
+            if label is None:
+                label, brings = new.label, True
+            elif self._name(label) != self._name(new.label):
+                raise _conflict(new, f"the label was {label!r:.80}, this record says {new.label!r:.80}")
+        if new.features is not None:
+            if features is None:
+                features, brings = new.features, True
+            elif features != new.features:
+                raise _conflict(new, "its features have come already, and were others")
+        for name, part in (new.views or {}).items():
+            if views is None or name not in views:
+                views, brings = {**(views or {}), name: part}, True
+            elif views[name] != part:
+                raise _conflict(new, f"its view {name!r:.80} has come already, and was another")
+        size = sum(map(len, views.values())) if views else 0
+        most = self.models.max_features
+        if size > most:
+            detail = f"the example has {size} features, at most {most} are allowed (state.max_features)"
+            raise RecordError("too_many_features", detail)
+        weight = new.weight if weight is None else weight
+        return Record(label, features, views, new.id, weight, new.time) if brings else None
+
+
+def _namer(settings: Settings) -> Callable[[LabelValue], str]:
+    """Return what tells the labels of a task apart: their text, or the side that a number is on."""
+    if settings.task == "binary" and settings.positive is None:
+        return lambda label: "1" if not isinstance(label, str) and label > 0 else "-1"
+    return label_text
+
+
+def _conflict(record: Record, detail: str) -> RecordError:
+    return RecordError("conflict", f"id {str(record.id)!r:.80}: {detail}")
+
+
+def _digest(ident: str) -> int:
+    return int.from_bytes(blake2b(ident.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _read(stored: bytes) -> _Open:
+    try:
+        return _Open(_decode(stored))
+    except (msgspec.MsgspecError, ValueError, IndexError) as error:
+        raise StateFormatError(f"a key's waiting parts are not what its checksum promises: {error!r:.300}") from None
