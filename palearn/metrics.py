@@ -10,7 +10,9 @@ The figures:
 * faded error: sum of fading^age * mistake / sum of fading^age (Gama, Sebastiao and Rodrigues 2013);
 * no-change baseline: predicts the key's previous label (its first example counts as a mistake);
 * kappa: agreement beyond chance, from the marginal counts (Cohen 1960);
-* F1 of each label.
+* F1 of each label;
+* view difference: mean |score of one view - score of another|, over all examples and faded (Nguyen, Chang and Hui 2012,
+  section 4.1).
 """
 
 import numpy as np
@@ -27,8 +29,8 @@ LAST_SEEN, LAST_PARTITION, LAST_OFFSET, CHANGED, UPDATED_BATCH = range(5, 10)
 #: Columns of a learner's integer counts and float sums, a row a key.
 LEARNER_COUNTS = ("mistakes", "updates", "window_mistakes", "difference_n")
 MISTAKES, UPDATES, WINDOW_MISTAKES, DIFFERENCE_N = range(4)
-LEARNER_SUMS = ("hinge", "faded", "faded_weight", "difference")
-HINGE, FADED, FADED_WEIGHT, DIFFERENCE = range(4)
+LEARNER_SUMS = ("hinge", "faded", "faded_weight", "difference", "faded_difference", "faded_difference_weight")
+HINGE, FADED, FADED_WEIGHT, DIFFERENCE, FADED_DIFFERENCE, FADED_DIFFERENCE_WEIGHT = range(6)
 
 #: One example adds at most this much to the sum of hinge losses, so that the sum stays finite.
 MOST_HINGE = 1e100
@@ -68,7 +70,10 @@ def count_learner(key, y, out, n, window, fading, class_ptr, ring_ptr, counts, s
         sums[k, FADED_WEIGHT] = fading * sums[k, FADED_WEIGHT] + 1.0
         if out.difference[i] >= 0.0:
             counts[k, DIFFERENCE_N] += 1
-            sums[k, DIFFERENCE] += min(out.difference[i], MOST_HINGE)
+            difference = min(out.difference[i], MOST_HINGE)
+            sums[k, DIFFERENCE] += difference
+            sums[k, FADED_DIFFERENCE] = fading * sums[k, FADED_DIFFERENCE] + difference
+            sums[k, FADED_DIFFERENCE_WEIGHT] = fading * sums[k, FADED_DIFFERENCE_WEIGHT] + 1.0
 
 
 @njit(cache=True)

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from palearn.bucket import Plan
@@ -214,7 +215,10 @@ def test_view_difference() -> None:
         model = models[key, row.offset]
         last[key] = dict(zip(model["features"], model["weights"], strict=True))
     for key, differences in apart.items():
-        assert newest[key, "two_view_pa"]["view_difference"] == pytest.approx(sum(differences) / len(differences))
+        row = newest[key, "two_view_pa"]
+        assert row["view_difference"] == pytest.approx(sum(differences) / len(differences))
+        faded = made.settings.fading ** np.arange(len(differences))[::-1]
+        assert row["faded_view_difference"] == pytest.approx(faded @ differences / faded.sum())
     assert sum(map(sum, apart.values())) > 1
 
 

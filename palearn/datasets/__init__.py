@@ -48,6 +48,17 @@ DATASETS: dict[str, Dataset] = {
             "binarised by Platt, J. (1998), the LIBSVM data set a9a."
         ),
     ),
+    "internet_ads": Dataset(
+        file="internet_ads.libsvm.gz",
+        names_file="internet_ads.names.txt",
+        rows=1_966,
+        licence="CC BY 4.0",
+        source="https://doi.org/10.24432/C5V011",
+        citation=(
+            "Kushmerick, N. (1998). Internet Advertisements. UCI Machine Learning Repository; without duplicates "
+            "and continuous attributes, by Campos, G. O. et al. (2016)."
+        ),
+    ),
 }
 
 
@@ -57,7 +68,7 @@ def path(name: str) -> Path:
 
 
 def names(name: str) -> list[str]:
-    """Feature names such as ``age=quintile1``; the first belongs to feature number 1."""
+    """Feature names such as ``age=quintile1`` or ``alt*click``; the first belongs to feature number 1."""
     text = Path(__file__).with_name(_dataset(name).names_file).read_text(encoding="utf-8")
     return [line.split("\t")[1] for line in text.splitlines()]
 
@@ -65,14 +76,32 @@ def names(name: str) -> list[str]:
 def a9a() -> Iterator[Record]:
     """UCI Adult, binarised: the training examples in file order, with named features.
 
-    Yields
-    ------
-    Record
+    Returns
+    -------
+    iterator of Record
         ``label`` is 1 where the person earns more than 50,000 dollars a year, else -1. The
         features are the ones of the example's 123 that are 1.
     """
-    feature_names = names("a9a")
-    with gzip.open(path("a9a"), "rt", encoding="ascii") as lines:
+    return _records("a9a")
+
+
+def internet_ads() -> Iterator[Record]:
+    """UCI Internet Advertisements without duplicates: images of web pages in file order, with named features.
+
+    Returns
+    -------
+    iterator of Record
+        ``label`` is 1 where the image is an advertisement, else -1. The features are the ones of the image's
+        1,555 that are 1: ``local`` (the image comes from the page's own server), and terms ``PLACE*TERM`` of five
+        places: ``url`` of the image, ``origurl`` of its page, ``ancurl`` that it links to, its ``alt`` text and its
+        ``caption``. The file is sorted by class: shuffle it.
+    """
+    return _records("internet_ads")
+
+
+def _records(name: str) -> Iterator[Record]:
+    feature_names = names(name)
+    with gzip.open(path(name), "rt", encoding="ascii") as lines:
         for line in lines:
             label, *items = line.split()
             features = parse_libsvm(items)

@@ -1,0 +1,64 @@
+"""What ids and labels that come later cost.
+
+``python -m benchmarks.parts --json``: 20,000 keys, 14 named features, batches of 100,000 records, AROW diagonal, models and
+metrics to Parquet. ``plain`` is the topic of :mod:`benchmarks.stream`; ``ids`` the same records with an id each;
+``delayed`` the same examples as two records each, features first, the label 20,000 records later. Records a second
+without each query's first batch; ``examples`` counts the two records of an example as one.
+"""
+
+import statistics
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from benchmarks.common import drawn, fill_topic, own_broker, topic_command
+from benchmarks.stream import configuration, palearn, rate, run
+from palearn import datasets
+from palearn.records import Record, encode
+from palearn.spark.session import session
+from palearn.types import IntArray
+
+LEARNERS = [{"algorithm": "arow"}]
+DELAY = 20_000
+
+
+def _with_ids(records: int) -> list[bytes]:
+    examples = list(datasets.a9a())
+    return [encode(msgspec.structs.replace(examples[i % len(examples)], id=i)) for i in range(records)]
+
+
+def _delayed(keys: IntArray) -> tuple[IntArray, list[bytes]]:
+    """Return keys and values of both records of every example."""
+    examples = list(datasets.a9a())
+    n = keys.size
+    features = [encode(Record(features=examples[i % len(examples)].features, id=i)) for i in range(n)]
+    labels = [encode(Record(label=examples[i % len(examples)].label, id=i)) for i in range(n)]
+    when = np.concatenate([np.arange(n), np.arange(n) + DELAY / 2 + 0.5])
+    order = np.argsort(when, kind="stable")
+    both = features + labels
+    return np.concatenate([keys, keys])[order], [both[i] for i in order.tolist()]
+
+
+def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
+    """Run the three topics ``rounds`` times in turn."""
+    chosen = drawn(records, keys)
+    twice, values = _delayed(chosen)
+    rates: dict[str, list[float]] = {"plain": [], "ids": [], "delayed": []}
+    with own_broker() as (servers, scratch):
+        fill_topic(servers, "plain", chosen)
+        fill_topic(servers, "ids", chosen, _with_ids(records))
+        fill_topic(servers, "delayed", twice, values)
+        spark = session(configuration(servers, "none", scratch, 1, LEARNERS), name="parts", master="local[2]")
+        spark.sparkContext.setLogLevel("ERROR")
+        for round_ in range(rounds):
+            for name in rates:
+                config = configuration(servers, name, scratch / f"{name}-{round_}", 100_000, LEARNERS)
+                rates[name].append(rate(run(spark, palearn, config)))
+    best = {name: statistics.median(found) for name, found in rates.items()}
+    ratios = {name: best[name] / best["plain"] for name in ("ids", "delayed")}
+    return {"rows_per_s": best, "all_rows_per_s": rates, "of_plain": ratios, "examples": ratios["delayed"] / 2}
+
+
+if __name__ == "__main__":
+    topic_command(__doc__, measure)
