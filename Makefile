@@ -37,7 +37,7 @@ PROGRESS = awk '\
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: $(VENV)/.stamp ## Make .venv with the locked dependencies, the package and the jars
@@ -45,6 +45,10 @@ setup: $(VENV)/.stamp ## Make .venv with the locked dependencies, the package an
 .PHONY: demo
 demo: setup check-java ## Stream a real data set through a real Kafka, then replay it and compare
 	@$(BIN)/palearn demo
+
+.PHONY: demo-two-view
+demo-two-view: setup check-java ## Stream examples in parts: two views and late labels, from three topics
+	@$(BIN)/palearn demo-two-view
 
 .PHONY: test
 test: setup check-java ## Run every test

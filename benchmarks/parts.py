@@ -1,7 +1,7 @@
 """What ids and labels that come later cost.
 
-``python -m benchmarks.parts --json``: 20,000 keys, 14 named features, batches of 100,000 records, AROW diagonal, models and
-metrics to Parquet. ``plain`` is the topic of :mod:`benchmarks.stream`; ``ids`` the same records with an id each;
+``python -m benchmarks.parts --json``: 20,000 keys, 14 named features, batches of 100,000 records, AROW diagonal, models
+and metrics to Parquet. ``plain`` is the topic of :mod:`benchmarks.stream`; ``ids`` the same records with an id each;
 ``delayed`` the same examples as two records each, features first, the label 20,000 records later. Records a second
 without each query's first batch; ``examples`` counts the two records of an example as one.
 """

@@ -35,6 +35,7 @@ broker_app = typer.Typer(help="A real single-node Kafka on this machine, for try
 app.add_typer(broker_app, name="broker")
 console = Console()
 
+_SHIPPED = "a data set that ships with palearn: a9a or internet_ads"
 Config = Annotated[Path, typer.Option("--config", help="Configuration, YAML.", exists=True, dir_okay=False)]
 Overrides = Annotated[list[str], typer.Option("--set", help="Override a value: learners.0.C=0.5")]
 Master = Annotated[str | None, typer.Option(help="Spark master, e.g. local[2]; default: spark-submit's, or local[*].")]
@@ -105,7 +106,7 @@ def broker_status(port: Port = 9092, data: Data = None, json: Json = False) -> N
 
 @app.command()
 def produce(
-    files: Annotated[list[str], typer.Argument(help="Files, or a9a, the data set that ships with palearn.")],
+    files: Annotated[list[str], typer.Argument(help=f"Files, or {_SHIPPED}.")],
     topic: Annotated[str, typer.Option(help="Kafka topic; made if it is not there.")],
     bootstrap_servers: Annotated[str, typer.Option(help="HOST:PORT of a broker.")] = "127.0.0.1:9092",
     key: Annotated[str | None, typer.Option(help="Field whose value is the key.")] = None,
@@ -232,7 +233,7 @@ def tune(
 
 @app.command()
 def evaluate(
-    file: Annotated[str, typer.Argument(help="A file of examples, or a9a, the data set that ships with palearn.")],
+    file: Annotated[str, typer.Argument(help=f"A file of examples, or {_SHIPPED}.")],
     learner: Annotated[str, typer.Option(help=f"One of {', '.join(LEARNERS)}.")] = "arow",
     param: Annotated[list[str], typer.Option("-p", "--param", help="Hyper-parameter: -p C=0.1")] = [],  # noqa: B006
     task: Annotated[str, typer.Option(help="binary or multiclass.")] = "binary",
@@ -347,9 +348,17 @@ def learners_(json: Json = False) -> None:
 @app.command()
 def demo() -> None:
     """Stream UCI Adult through a real Kafka, show what was learned, replay it and compare."""
-    from palearn.demo import demo as run
+    from palearn.demo.adult import demo as run
 
     _log_to_stderr()
+    run(console, Path.cwd())
+
+
+@app.command()
+def demo_two_view() -> None:
+    """Stream an example's two views and its late label from three topics, compare learners, replay it and compare."""
+    from palearn.demo.two_view import demo as run
+
     run(console, Path.cwd())
 
 

@@ -1,11 +1,11 @@
 """Buckets, batch size and partitions for a sample of records: its own costs, and Spark's as they were measured.
 
-The seconds of a batch of ``n`` records, of which ``d`` keys are touched in ``t`` of ``B`` buckets, are
+The seconds of a batch of ``n`` records of ``d`` keys, which are in ``t`` of ``B`` buckets, are
 
-    batch + (n (record + learn) + t group + t N / B key_bytes byte) / cores
+    batch + (n (record + learn) + t group + t N / B (key + key_bytes byte)) / cores
 
 with ``N`` keys in state. ``learn`` and ``key_bytes`` are the sample's, measured by :func:`measure`; the others are
-Spark's, :data:`COSTS`. A bucket is read, learned and written whole, so few buckets move state of keys that a batch
+Spark's, :data:`COSTS`. A bucket is read, learned and written whole: few buckets move the state of keys that a batch
 does not touch, and many cost a group each.
 """
 
@@ -30,16 +30,20 @@ _MOST_BUCKETS = 10_000_000
 
 @dataclass(frozen=True)
 class Costs:
-    """What Spark's part costs: ``batch`` in seconds, the others in seconds of one core."""
+    """What Spark's part costs: ``batch`` in seconds, the others in seconds of one core.
+
+    ``key`` and ``byte`` are of the state in touched buckets, out of Spark, into arrays and back.
+    """
 
     batch: float
     group: float
     record: float
+    key: float
     byte: float
 
 
-#: Of two cores of one machine, as benchmarks/results/README.md says.
-COSTS = Costs(batch=0.35, group=4e-3, record=20e-6, byte=10e-9)
+#: Measured on two cores (docs/tuning.md says how well they tell what was measured).
+COSTS = Costs(batch=0.45, group=6.8e-3, record=13e-6, key=3e-6, byte=15e-9)
 
 
 @dataclass(frozen=True)
@@ -103,10 +107,11 @@ def layout(sample: Sample, batch: int, keys: int, cores: int, costs: Costs = COS
     touched_keys = sample.touched(batch, keys)
     buckets = 2 ** np.arange(int(np.log2(_MOST_BUCKETS)) + 1)
     touched = buckets * -np.expm1(-touched_keys / buckets)
-    moved = touched * keys / buckets * sample.key_bytes
-    work = batch * (costs.record + sample.learn) + touched * costs.group + moved * costs.byte
+    held = touched * keys / buckets
+    moved = held * sample.key_bytes
+    work = batch * (costs.record + sample.learn) + touched * costs.group + held * costs.key + moved * costs.byte
     seconds = costs.batch + work / np.minimum(cores, touched)
-    allowed = (keys / buckets * sample.key_bytes <= MOST_BYTES) & (buckets >= min(4 * cores, keys))
+    allowed = (keys / buckets * sample.key_bytes <= MOST_BYTES) & (buckets >= min(4 * cores, keys)) & (buckets <= keys)
     best = int(np.argmin(np.where(allowed, seconds, np.inf)))
     return Layout(
         batch, int(buckets[best]), touched_keys, float(touched[best]), float(moved[best]), float(seconds[best])

@@ -222,7 +222,7 @@ def test_a_repeated_part_is_a_duplicate_and_other_content_a_conflict() -> None:
         rejected = tables(found)["rejected"]
         assert [row["offset"] for row in rejected] == [2, 6]
         assert {row["reason"] for row in rejected} == {"conflict"}
-        assert "'1'" in rejected[1]["detail"] and "-1" in rejected[1]["detail"]
+        assert all(label in rejected[1]["detail"] for label in ("'1'", "-1"))
 
 
 def test_ids_are_text() -> None:

@@ -58,6 +58,38 @@ def test_an_example_has_at_most_one_value_of_an_attribute(a9a):
         assert len(set(attributes)) == len(attributes)
 
 
+@pytest.fixture(scope="module")
+def internet_ads():
+    return list(datasets.internet_ads())
+
+
+def test_internet_ads_has_the_published_shape(internet_ads):
+    assert len(internet_ads) == datasets.DATASETS["internet_ads"].rows == 1_966
+    assert Counter(record.label for record in internet_ads) == {1: 368, -1: 1_598}
+    assert {value for record in internet_ads for value in record.features.values()} == {1.0}
+    rows = {(frozenset(record.features), record.label) for record in internet_ads}
+    assert len(rows) == len(internet_ads)  # no duplicates
+
+
+def test_the_names_of_internet_ads_are_as_many_a_place_as_uci_says():
+    names = datasets.names("internet_ads")
+    assert len(set(names)) == len(names) == 1_555
+    places = Counter(name.partition("*")[0] for name in names)
+    assert places == {"local": 1, "url": 457, "origurl": 495, "ancurl": 472, "alt": 111, "caption": 19}
+    assert (names[1], names[4]) == ("url*images+buttons", "url*hydrogeologist")
+
+
+def test_names_of_internet_ads_belong_to_their_columns(internet_ads):
+    # An address of an image holds its host and the host's domain alike, or the columns would be another's.
+    for record in internet_ads:
+        if "url*www.geocities.com" in record.features:
+            assert "url*geocities.com" in record.features
+        if "ancurl*ad.doubleclick.net" in record.features:
+            assert "ancurl*doubleclick.net" in record.features
+    served = [record.label for record in internet_ads if "ancurl*ad.doubleclick.net" in record.features]
+    assert sum(label == 1 for label in served) > 0.9 * len(served) > 0
+
+
 def test_every_data_set_tells_its_licence_and_source_and_ships_its_attribution():
     readme = datasets.path("a9a").with_name("README.md").read_text(encoding="utf-8")
     for name, dataset in datasets.DATASETS.items():
@@ -68,5 +100,5 @@ def test_every_data_set_tells_its_licence_and_source_and_ships_its_attribution()
 
 @pytest.mark.parametrize("function", [datasets.path, datasets.names])
 def test_an_unknown_name_is_refused_with_the_known_ones(function):
-    with pytest.raises(FileFormatError, match=r"'adult' is not shipped with palearn; there are: a9a"):
+    with pytest.raises(FileFormatError, match=r"'adult' is not shipped with palearn; there are: a9a, internet_ads"):
         function("adult")

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"\.venv/bin/palearn ([^`\n]+)", README)
 
 
-def blocks(language: str) -> list[str]:
-    found = re.findall(rf"^ *```{language}\n(.*?)^ *```", README, flags=re.DOTALL | re.MULTILINE)
-    return [re.sub(r"^ {3}", "", block, flags=re.MULTILINE) for block in found]
+def blocks(language: str, text: str = README) -> list[str]:
+    found = re.findall(rf"^ *```{language}\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
+    return list(map(textwrap.dedent, found))
 
 
 def test_the_readme_has_commands():
@@ -61,6 +62,19 @@ def test_readme_records_and_configuration_are_valid():
     (text,) = blocks("yaml")
     config = parse(yaml.safe_load(text))
     assert [learner.name for learner in config.make_learners()] == ["arow", "careful"]
+
+
+def test_parts_records_and_configuration_are_valid():
+    text = (ROOT / "docs/parts.md").read_text(encoding="utf-8")
+    (lines,) = blocks("json", text)
+    features, label = [decode_value(line.encode()) for line in lines.splitlines()]
+    assert features.id == label.id
+    whole, assembly = blocks("yaml", text)
+    config = parse(yaml.safe_load(whole))
+    plain = parse({**yaml.safe_load(whole), **yaml.safe_load(assembly)})
+    assert plain == config  # the bounds that the page shows are the defaults
+    for topic, example in re.findall(r"^ +(\w+): \{.*# (\{.*\})$", whole, flags=re.MULTILINE):
+        assert decode_value(example.encode(), config.records.topics[topic]).id == 7
 
 
 def test_readme_python_runs():

@@ -1,5 +1,7 @@
 """The choice of buckets and batches: its arithmetic against drawing, its limits, and which way costs move it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,7 +12,7 @@ from palearn.config import parse
 from palearn.errors import PalearnError
 from palearn.intake import Chunk
 from palearn.records import encode
-from palearn.tune import COSTS, Costs, Layout, Sample
+from palearn.tune import COSTS, Layout, Sample
 
 
 def sample(keys: int = 1000, key_bytes: float = 500.0) -> Sample:
@@ -69,10 +71,11 @@ def test_no_other_number_of_buckets_is_done_sooner(batch: int, keys: int) -> Non
     best = tune.layout(found, batch, keys, cores)
     assert keys / best.buckets * found.key_bytes <= tune.MOST_BYTES
     assert best.buckets >= 4 * cores
-    for free in (Costs(COSTS.batch, 0.0, COSTS.record, COSTS.byte), Costs(COSTS.batch, COSTS.group, COSTS.record, 0.0)):
-        other = tune.layout(found, batch, keys, cores, free)
-        assert other.seconds <= best.seconds
-        assert other.buckets >= best.buckets if free.group == 0 else other.buckets <= best.buckets
+    free_groups, free_state = replace(COSTS, group=0.0), replace(COSTS, key=0.0, byte=0.0)
+    assert tune.layout(found, batch, keys, cores, free_groups).buckets >= best.buckets
+    assert tune.layout(found, batch, keys, cores, free_state).buckets <= best.buckets
+    for free in (free_groups, free_state):
+        assert tune.layout(found, batch, keys, cores, free).seconds <= best.seconds
 
 
 def test_idle_keys_cost_less_with_more_buckets() -> None:

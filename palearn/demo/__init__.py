@@ -1,0 +1,1 @@
+"""The demonstrations: what ``make demo`` and ``make demo-two-view`` run, in a checkout."""

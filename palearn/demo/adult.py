@@ -1,0 +1,64 @@
+"""``make demo``: a real broker, a real topic, the streaming job, its results, and a replay that must agree."""
+
+import shutil
+import time
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+from palearn import datasets, report
+from palearn.demo import steps
+from palearn.kafka import broker
+from palearn.kafka.produce import produce
+
+PORT = 29092
+TOPIC = "adult"
+#: The model whose weights are shown.
+SHOWN = ("Exec-managerial", "arow")
+
+
+def demo(console: Console, checkout: Path) -> None:
+    """Run the demonstration in a checkout; everything it makes is in ``.demo``."""
+    steps.require_checkout(checkout, "demo")
+    folder = checkout / ".demo"
+    broker.stop(PORT, folder / "broker")
+    shutil.rmtree(folder, ignore_errors=True)
+    began = time.monotonic()
+    with steps.running_broker(console, "1/5", PORT, folder / "broker"):
+        _stream_and_replay(console, checkout, folder)
+    _show(console, folder / "out")
+    steps.require_same(folder / "out", folder / "replay")
+    console.print("5/5  replay and stream: models and metrics are equal bit for bit", style="bold green")
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. Next: README.md, 'Your own topic in five minutes'.")
+
+
+def _stream_and_replay(console: Console, checkout: Path, folder: Path) -> None:
+    with steps.step(console, f"2/5  producing UCI Adult to the topic {TOPIC}, keyed by occupation"):
+        produced = produce(
+            [datasets.path("a9a")], topic=TOPIC, bootstrap=f"127.0.0.1:{PORT}", key="occupation",
+            missing_key="unknown", names=datasets.names("a9a"),
+        )  # fmt: skip
+    console.print(f"     {produced.sent:,} records")
+    config = checkout / "conf" / "demo.yaml"
+    console.print("3/5  spark-submit jobs/stream.py --config conf/demo.yaml", highlight=False)
+    steps.submit(console, config, folder / "stream.log", "stream")
+    console.print("4/5  spark-submit jobs/replay.py: the same topic again, as one batch", highlight=False)
+    steps.submit(console, config, folder / "replay.log", "replay", "--set", f"output.path={folder / 'replay'}")
+
+
+def _show(console: Console, out: Path) -> None:
+    console.print("\nError of each occupation's models, test-then-train, beside predicting no change", highlight=False)
+    found = report.summary(out)
+    console.print(report.fates(found), highlight=False)
+    console.print(report.error_table(found))
+    key, learner = SHOWN
+    title = f"strongest weights of {learner} for {key} (+: earns over 50,000 a year)"
+    table = Table("feature", Column("weight", justify="right"), box=box.SIMPLE, title=title)
+    for _, feature, weight in report.strongest(out, key, learner):
+        table.add_row(feature, f"{weight:+.3f}")
+    console.print(table)
+    picture = out.parent / "error.png"
+    report.plot(out, picture)
+    console.print(f"Tables (Parquet): {out}\nPlot of the rolling error: {picture}", highlight=False, soft_wrap=True)
