@@ -8,6 +8,8 @@ A key's :class:`Room` holds the parts as they came; it is opened when a record o
 the key's state.
 """
 
+import heapq
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -136,7 +138,7 @@ class Assembled:
     rejected
         Records that contradict what is known of their id.
     kept
-        Records that wait now, or are duplicates.
+        Records that are no row and yet have been taken in: they wait now, or are duplicates.
     duplicates, waiting, expired
         How many; ``waiting`` is the change in the number of parts that wait.
     """
@@ -160,25 +162,56 @@ class Assembled:
 
 
 class _Open:
-    """A key's room while a batch is taken in: the remembered ids as a mapping."""
+    """A key's room while a batch is taken in.
+
+    Finished ids of earlier batches stay as they are stored: to make a mapping of ten thousand costs more than to
+    search them.
+    """
 
     def __init__(self, room: Room) -> None:
-        self.room = room
-        ids, labels = np.frombuffer(room.ids, np.int64).tolist(), np.frombuffer(room.labels, np.int32).tolist()
-        #: Digest of a finished id -> its label.
-        self.done: dict[int, str] = dict(zip(ids, map(room.names.__getitem__, labels), strict=True))
-        self.oldest: float = min((w.time for w in room.waiting.values() if w.time is not None), default=np.inf)
+        self.room, self.waiting = room, OrderedDict(room.waiting)
+        #: Event time and id of what waits, as a heap; an entry may be stale.
+        self.times = [(w.time, ident) for ident, w in room.waiting.items() if w.time is not None]
+        heapq.heapify(self.times)
+        self._ids, self._labels = np.frombuffer(room.ids, np.int64), np.frombuffer(room.labels, np.int32)
+        self._first = 0  # the ids before it are forgotten
+        self._new: OrderedDict[int, str] = OrderedDict()
+
+    def finished(self, digest: int) -> str | None:
+        """Return the label of a finished id, None if it is not remembered."""
+        label = self._new.get(digest)
+        if label is None:
+            hits = np.flatnonzero(self._ids[self._first :] == digest)
+            label = self.room.names[self._labels[self._first + hits[0]]] if hits.size else None
+        return label
+
+    def finish(self, digest: int, label: str, most: int) -> None:
+        """Remember a finished id, and forget the oldest where that makes more than ``most``."""
+        self._new[digest] = label
+        if self._ids.size - self._first + len(self._new) > most:
+            if self._first < self._ids.size:
+                self._first += 1
+            else:
+                self._new.popitem(last=False)
+
+    def wait(self, ident: str, time: float | None) -> None:
+        """Note the event time of a part that waits."""
+        waiting = self.waiting[ident]
+        if time is not None and (waiting.time is None or time < waiting.time):
+            waiting.time = time
+            heapq.heappush(self.times, (time, ident))
 
     def to_bytes(self) -> bytes:
+        """Return the room's bytes. An empty one stays: its counts go on."""
         room = self.room
-        if not room.waiting and not self.done:
-            return b""
+        room.waiting = dict(self.waiting)
         for waiting in room.waiting.values():
-            waiting.record = None
-        number = {name: i for i, name in enumerate(dict.fromkeys(self.done.values()))}
+            waiting.record = waiting.row = None
+        labels = [room.names[i] for i in self._labels[self._first :].tolist()] + list(self._new.values())
+        number = {name: i for i, name in enumerate(dict.fromkeys(labels))}
         room.names = list(number)
-        room.ids = np.fromiter(self.done, np.int64, len(self.done)).tobytes()
-        room.labels = np.fromiter(map(number.__getitem__, self.done.values()), np.int32, len(self.done)).tobytes()
+        room.ids = self._ids[self._first :].tobytes() + np.fromiter(self._new, np.int64, len(self._new)).tobytes()
+        room.labels = np.fromiter(map(number.__getitem__, labels), np.int32, len(labels)).tobytes()
         return msgspec.msgpack.encode(room)
 
 
@@ -243,7 +276,7 @@ class Assembly:
         for key in keys:
             opened = self._room(key, make=False)
             if opened is not None:
-                for ident in list(opened.room.waiting):
+                for ident in list(opened.waiting):
                     self._let_go(key, opened, ident, "key_evicted", out)
                 del self._open[key]
         return out.expired
@@ -262,31 +295,31 @@ class Assembly:
             stored = b"" if number is None else self.models.rooms[number]
             if not stored and not make:
                 return None
-            opened = self._open[key] = _read(stored) if stored else _Open(Room())
+            classes = 0 if number is None else len(self.models.labels[number])
+            opened = _Open(_read(stored, len(self.models.learners), classes) if stored else Room())
+            self._open[key] = opened
         return opened
 
     def _tick(self, key: str, opened: _Open, time: float | None, out: Assembled) -> None:
         """Count a record of the key, of that event time, and let go of what has become too old."""
-        room, limits = opened.room, self.limits
+        room, limits, waiting = opened.room, self.limits, opened.waiting
         room.clock += 1
         if limits.max_age_records is not None:
-            while room.waiting:
-                ident, first = next(iter(room.waiting.items()))
-                if room.clock - first.clock <= limits.max_age_records:
+            while waiting:
+                ident = next(iter(waiting))
+                if room.clock - waiting[ident].clock <= limits.max_age_records:
                     break
                 self._let_go(key, opened, ident, "max_age_records", out)
         if limits.max_age is None or time is None or (room.latest is not None and time <= room.latest):
             return
         room.latest = time
-        if time - opened.oldest > limits.max_age:
-            times = [(ident, w.time) for ident, w in room.waiting.items() if w.time is not None]
-            for ident, begun in times:
-                if time - begun > limits.max_age:
-                    self._let_go(key, opened, ident, "max_age", out)
-            opened.oldest = min((w.time for w in room.waiting.values() if w.time is not None), default=np.inf)
+        while opened.times and time - opened.times[0][0] > limits.max_age:
+            begun, ident = heapq.heappop(opened.times)
+            if ident in waiting and waiting[ident].time == begun:
+                self._let_go(key, opened, ident, "max_age", out)
 
     def _let_go(self, key: str, opened: _Open, ident: str, reason: str, out: Assembled) -> None:
-        parts = opened.room.waiting.pop(ident).parts
+        parts = opened.waiting.pop(ident).parts
         self.expired += [Expired(key, ident, part, reason) for part in parts]
         out.waiting -= len(parts)
         out.expired += len(parts)
@@ -303,24 +336,25 @@ class Assembly:
         part: Callable[[int], Part],
         out: Assembled,
     ) -> None:
-        room, ident = opened.room, str(record.id)
+        ident, most = str(record.id), self.limits.remember_ids
         digest = _digest(ident)
-        if digest in opened.done:
-            self._repeated(opened, digest, i, record, out)
+        was = opened.finished(digest)
+        if was is not None:
+            self._repeated(was, i, record, out)
             return
-        waiting = room.waiting.get(ident)
+        waiting = opened.waiting.get(ident)
         if waiting is None:
             if record.label is not None and self._whole(record):
-                self._finish(opened, digest, record.label)
+                opened.finish(digest, self._name(record.label), most)
                 out.add(i, record.label)
                 return
-            waiting = room.waiting[ident] = Waiting([], room.clock, record=record)
-            self._wait(opened, waiting, time, part(i), out)
+            waiting = opened.waiting[ident] = Waiting([], opened.room.clock, record=record)
+            self._wait(opened, ident, waiting, time, part(i), out)
             out.kept.append(i)
             if self._whole(record):
                 waiting.row = out.add(i, None, More(waiting=waiting))
-            if len(room.waiting) > self.limits.max_waiting:
-                self._let_go(key, opened, next(iter(room.waiting)), "max_waiting", out)
+            if len(opened.waiting) > self.limits.max_waiting:
+                self._let_go(key, opened, next(iter(opened.waiting)), "max_waiting", out)
             return
         before = self._come(waiting)
         try:
@@ -333,39 +367,34 @@ class Assembly:
             out.kept.append(i)
             return
         was_whole, whole = self._whole(before), self._whole(merged)
+        if was_whole and waiting.score is None and waiting.row is None:
+            raise StateFormatError(f"an example that waits in key {key!r:.80} has its features, but no score")
         waiting.record = merged
         if whole and merged.label is not None:
-            del room.waiting[ident]
-            self._finish(opened, digest, merged.label)
+            del opened.waiting[ident]
+            opened.finish(digest, self._name(merged.label), most)
             out.waiting -= len(waiting.parts)
             out.add(i, merged.label, More(merged, waiting.parts, waiting, given=was_whole))
             return
-        self._wait(opened, waiting, time, part(i), out)
+        self._wait(opened, ident, waiting, time, part(i), out)
         out.kept.append(i)
         if whole and not was_whole:
             waiting.row = out.add(i, None, More(merged, waiting=waiting))
 
-    def _wait(self, opened: _Open, waiting: Waiting, time: float | None, part: Part, out: Assembled) -> None:
+    @staticmethod
+    def _wait(opened: _Open, ident: str, waiting: Waiting, time: float | None, part: Part, out: Assembled) -> None:
         waiting.parts.append(part)
+        opened.wait(ident, time)
         out.waiting += 1
-        if time is not None:
-            waiting.time = time if waiting.time is None else min(time, waiting.time)
-            opened.oldest = min(opened.oldest, waiting.time)
 
-    def _repeated(self, opened: _Open, digest: int, i: int, record: Record, out: Assembled) -> None:
-        """Judge a record whose id is finished."""
-        was = opened.done[digest]
+    def _repeated(self, was: str, i: int, record: Record, out: Assembled) -> None:
+        """Judge a record whose id is finished, with the label ``was``."""
         if record.label is None or self._name(record.label) == was:
             out.duplicates += 1
             out.kept.append(i)
             return
         detail = f"id {str(record.id)!r:.80} was learned with label {was!r:.80}, this record says {record.label!r:.80}"
         out.rejected.append((i, RecordError("conflict", detail)))
-
-    def _finish(self, opened: _Open, digest: int, label: LabelValue) -> None:
-        opened.done[digest] = self._name(label)
-        if len(opened.done) > self.limits.remember_ids:
-            del opened.done[next(iter(opened.done))]
 
     def _whole(self, record: Record) -> bool:
         if not self._views:
@@ -376,8 +405,11 @@ class Assembly:
         """Return all that has come of an example."""
         if waiting.record is None:
             merged = Record()
-            for part in waiting.parts:
-                merged = self._merge(merged, self._decode(part)) or merged
+            try:
+                for part in waiting.parts:
+                    merged = self._merge(merged, self._decode(part)) or merged
+            except RecordError as error:
+                raise StateFormatError(f"a part that waits is no record: {error}") from None
             waiting.record = merged
         return waiting.record
 
@@ -424,8 +456,32 @@ def _digest(ident: str) -> int:
     return int.from_bytes(blake2b(ident.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def _read(stored: bytes) -> _Open:
+def _read(stored: bytes, learners: int, classes: int) -> Room:
+    """Return a key's room; the key has so many classes."""
     try:
-        return _Open(_decode(stored))
-    except (msgspec.MsgspecError, ValueError, IndexError) as error:
+        room = _decode(stored)
+        if len(room.ids) != 2 * len(room.labels):
+            raise ValueError("ids and labels are not of one length")
+        labels = np.frombuffer(room.labels, np.int32)
+        if labels.size and not 0 <= labels.min() <= labels.max() < len(room.names):
+            raise ValueError("an id's label is none")
+        for waiting in room.waiting.values():
+            _check(waiting, learners, classes)
+        return room
+    except (msgspec.MsgspecError, ValueError) as error:
         raise StateFormatError(f"a key's waiting parts are not what its checksum promises: {error!r:.300}") from None
+
+
+def _check(waiting: Waiting, learners: int, classes: int) -> None:
+    """Raise ValueError where an example cannot be used: kernels do not look at their indices."""
+    if not waiting.parts or waiting.record is not None or waiting.row is not None:
+        raise ValueError("an example without parts")
+    if any(not 0 <= part.partition < 2**31 or not -(2**63) <= part.offset < 2**63 for part in waiting.parts):
+        raise ValueError("a part that stands nowhere")
+    score = waiting.score
+    if score is not None and not (
+        len(score.predicted) == len(score.score) == learners
+        and all(-1 <= x < classes for x in score.predicted)
+        and 0 <= score.known <= max(3, classes)
+    ):
+        raise ValueError("a score that no learner gave")

@@ -192,6 +192,7 @@ class Bucket:
         )
         for i, fault in found.rejected:
             self._reject(_place(chunk, accepted.row[i]), fault)
+            found.kept.append(i)
         fates = self.summary.fates
         for name in ("waiting", "expired"):
             fates[name] += getattr(found, name)
@@ -219,6 +220,7 @@ class Bucket:
             for i, fault in contradictions.items():
                 row = int(order[i])
                 self._reject(_place(chunk, accepted.row[found.at[row]]), fault)
+                found.kept.append(found.at[row])
                 for part in found.more.get(row, More()).parts:
                     self._reject(Place(keys[row].encode(), part.value, part.topic, part.partition, part.offset), fault)
             fine = np.setdiff1d(np.arange(order.size), list(contradictions))

@@ -268,7 +268,8 @@ def evaluate(
     console.print(f"{report['learner']} ({options})", highlight=False)
     console.print(
         f"{report['n']:,} examples, {report['mistakes']:,} mistakes (error {error}), {report['updates']:,} updates, "
-        f"{report['rejected']:,} rejected, {report['seconds']:.2f} s",
+        + "".join(f"{report[fate]:,} {fate}, " for fate in ("waiting", "duplicate", "expired") if report[fate])
+        + f"{report['rejected']:,} rejected, {report['seconds']:.2f} s",
         highlight=False,
     )
     if key:

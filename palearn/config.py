@@ -21,7 +21,7 @@ from palearn.errors import ConfigError, LearnerError
 from palearn.learners import LEARNERS, TASKS, Learner
 from palearn.model import check_views
 from palearn.models import Settings
-from palearn.records import Form, LabelValue, Record
+from palearn.records import Form, LabelValue, Record, decoder
 from palearn.results import TABLES
 
 Count = Annotated[int, Meta(ge=1)]
@@ -302,6 +302,10 @@ def _check(config: Config, faults: list[str]) -> None:
         for name in form.fields.keys() - {*Record.__struct_fields__}:
             known = ", ".join(Record.__struct_fields__)
             faults.append(f"records.topics.{topic}.fields.{name}: a record has the fields {known}")
+        try:
+            decoder(form)
+        except ValueError as error:
+            faults.append(f"records.topics.{topic}.fields: {error}; each needs a plain name of its own")
         if source.kafka is not None and topic not in source.kafka.topics:
             faults.append(f"records.topics.{topic}: source.kafka.topics has no such topic")
     try:

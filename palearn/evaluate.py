@@ -14,7 +14,7 @@ import numpy as np
 
 from palearn import files
 from palearn.assembly import Limits
-from palearn.bucket import Bucket, Plan
+from palearn.bucket import Bucket, Plan, Summary
 from palearn.columns import OneKey, orders, passes
 from palearn.errors import ConfigError
 from palearn.intake import Chunk, Value
@@ -68,8 +68,9 @@ def evaluate(
     Returns
     -------
     dict
-        ``learner, params, n, mistakes, error, updates, weight_l2, rejected, reasons, seconds``; with ``key`` also
-        ``per_key: {key: {n, mistakes, updates}}``. ``seconds`` covers reading and learning, not imports.
+        ``learner, params, n, mistakes, error, updates, weight_l2, rejected, reasons, waiting, duplicate, expired,
+        seconds``; with ``key`` also ``per_key: {key: {n, mistakes, updates}}``. ``seconds`` covers reading and
+        learning, not imports.
     """
     if epochs < 1:
         raise ConfigError(f"epochs must be >= 1, got {epochs}")
@@ -78,13 +79,13 @@ def evaluate(
     file = examples if isinstance(examples, str | Path) else None
     began = time.perf_counter()
     if file is not None and files.format_of(file, format) == "libsvm" and key is None and not settings.views:
-        models, reasons = _learn_columns(settings, chosen, file, names, epochs, shuffle)
+        models, summary = _learn_columns(settings, chosen, file, names, epochs, shuffle)
     else:
         rows = _rows(examples, key, format, label, names)
         limits = Limits() if epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
         plan = Plan(settings, (chosen,), tables=frozenset(), limits=limits)
-        models, reasons = _learn_rows(plan, _passes(rows, epochs, shuffle), keyed=key is not None)
-    return _report(models, reasons, chosen, time.perf_counter() - began, per_key=key is not None)
+        models, summary = _learn_rows(plan, _passes(rows, epochs, shuffle), keyed=key is not None)
+    return _report(models, summary, chosen, time.perf_counter() - began, per_key=key is not None)
 
 
 def _rows(
@@ -104,21 +105,21 @@ def _rows(
 
 def _learn_columns(
     settings: Settings, learner: Learner, path: str | Path, names: list[str] | None, epochs: int, seed: int | None
-) -> tuple[Models, dict[str, int]]:
+) -> tuple[Models, Summary]:
     one = OneKey(settings, (learner,), ONE_KEY)
     signed = settings.task == "binary" and settings.positive is None
     models = one.models
     parts = files.columns(path, models.vocabulary, limit=models.max_features, signed=signed, names=names)
     for part in passes(parts, epochs, seed, _PIECE):
         one.learn(part)
-    return models, one.reasons
+    return models, Summary(reasons=one.reasons)
 
 
-def _learn_rows(plan: Plan, rows: Iterator[_Row], *, keyed: bool) -> tuple[Models, dict[str, int]]:
+def _learn_rows(plan: Plan, rows: Iterator[_Row], *, keyed: bool) -> tuple[Models, Summary]:
     bucket = Bucket(plan)
     while piece := list(itertools.islice(rows, _PIECE)):
         bucket.learn(_chunk(piece, bucket.summary.records, keyed=keyed))
-    return bucket.models, bucket.summary.reasons
+    return bucket.models, bucket.summary
 
 
 def _passes(rows: Iterator[_Row], epochs: int, seed: int | None) -> Iterator[_Row]:
@@ -137,9 +138,7 @@ def _chunk(rows: list[_Row], first: int, *, keyed: bool) -> Chunk:
     return Chunk(keys, [value for _, value in rows], [""] * n, np.zeros(n, np.int64), np.arange(first, first + n))
 
 
-def _report(
-    models: Models, reasons: dict[str, int], learner: Learner, seconds: float, *, per_key: bool
-) -> dict[str, Any]:
+def _report(models: Models, summary: Summary, learner: Learner, seconds: float, *, per_key: bool) -> dict[str, Any]:
     counts = models.states[0].counts
     n, mistakes, updates = models.counts[:, N], counts[:, MISTAKES], counts[:, UPDATES]
     out = {
@@ -150,8 +149,9 @@ def _report(
         "error": float(mistakes.sum() / n.sum()) if n.sum() else None,
         "updates": int(updates.sum()),
         "weight_l2": float(np.linalg.norm(learner.weights(models.layout, models.states[0].arrays))),
-        "rejected": sum(reasons.values()),
-        "reasons": reasons,
+        "rejected": sum(summary.reasons.values()),
+        "reasons": summary.reasons,
+        **{fate: summary.fates[fate] for fate in ("waiting", "duplicate", "expired")},
         "seconds": seconds,
     }
     if per_key:

@@ -146,11 +146,10 @@ def flatten(records: Sequence[Record], vocabulary: Vocabulary, limit: int) -> tu
 
 
 def _whole(records: Sequence[Record], faults: dict[int, RecordError]) -> list[dict[str, float]]:
-    features = [record.features for record in records]
-    if None in features:
+    if any(record.views is not None for record in records):
         detail = "the record carries views, but records.views names none"
         faults.update((i, RecordError("bad_view", detail)) for i, x in enumerate(records) if x.views is not None)
-    return [part or {} for part in features]
+    return [record.features or {} for record in records]
 
 
 def _whole_views(

@@ -92,8 +92,14 @@ _REFUSED = (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.Encoder().encode
 
 
-def _decoder(form: Form) -> Callable[[bytes], Record]:
-    """Return the fast decoder of a topic's values."""
+def decoder(form: Form) -> Callable[[bytes], Record]:
+    """Return the fast decoder of a topic's values.
+
+    Raises
+    ------
+    ValueError
+        Two fields would have one name, or a name cannot be one.
+    """
     return _fast if form is PLAIN else _renaming(form.view, tuple(sorted(form.fields.items())))
 
 
@@ -136,7 +142,7 @@ def decode_value(value: bytes | None, form: Form = PLAIN) -> Record:
         size are checked where the configuration is known (:mod:`palearn.bucket`).
     """
     try:
-        record = _decoder(form)(value)  # type: ignore[arg-type]
+        record = decoder(form)(value)  # type: ignore[arg-type]
         if record.features is None and record.views is None:
             record = _careful(value, form)
     except _REFUSED:
@@ -178,7 +184,7 @@ def decode_values(values: Sequence[bytes | None], most: int, form: Form = PLAIN)
     All at once in C where every value is well formed, which they mostly are; else one by one.
     """
     try:
-        found: list[Record] = list(map(_decoder(form), values))  # type: ignore[arg-type]
+        found: list[Record] = list(map(decoder(form), values))  # type: ignore[arg-type]
         regular = max(map(len, values), default=0) <= most  # type: ignore[arg-type]
         if not all(map(bytes.isascii, values)):  # type: ignore[arg-type]
             [value.decode() for value in values]  # type: ignore[union-attr]
@@ -221,15 +227,17 @@ def event_time(record: Record) -> float | None:
         ``bad_time``: it is neither.
     """
     time = record.time
-    if isinstance(time, str):
-        try:
+    if time is None:
+        return None
+    try:
+        if isinstance(time, str):
             moment = datetime.fromisoformat(time)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            raise RecordError("bad_time", f"time must be seconds or ISO 8601, got {_short(time)}") from None
-    if time is not None and not math.isfinite(time):
-        raise RecordError("bad_time", f"time must be a finite number of seconds, got {_short(time)}")
-    return None if time is None else float(time)
+        if math.isfinite(time):
+            return float(time)
+    except (ValueError, OverflowError):
+        pass
+    raise RecordError("bad_time", f"time must be a finite number of seconds, or ISO 8601, got {_short(time)}")
 
 
 def _careful(value: bytes | None, form: Form) -> Record:
@@ -238,7 +246,10 @@ def _careful(value: bytes | None, form: Form) -> Record:
     if not isinstance(fields, dict):
         raise RecordError("not_object", f"the value is a JSON {type(fields).__name__}, not an object")
     if form.fields:
-        fields = {name: fields.get(form.fields.get(name, name)) for name in (*Record.__struct_fields__, "x")}
+        names = {"x": "x", **dict(zip(Record.__struct_fields__, Record.__struct_fields__, strict=True)), **form.fields}
+        if "x" in form.fields.values():
+            del names["x"]  # it is another field here, not dense features
+        fields = {name: fields.get(called) for name, called in names.items()}
     label = fields.get("label")
     check_label(label)
     identity = fields.get("id")
@@ -404,15 +415,16 @@ def record_key(record: Record, field: str) -> str | None:
     return None
 
 
-def key_of(value: bytes | None, field: str) -> bytes | None:
+def key_of(value: bytes | None, field: str, form: Form = PLAIN) -> bytes | None:
     """Return the key that a value holds: its top-level ``field``, or as :func:`record_key` finds it.
 
-    None where the value has no such field or is no record; then it is rejected as such.
+    ``form`` is that of the value's topic. None where the value has no such field or is no record; then it is rejected
+    as such.
     """
     try:
         fields = msgspec.json.decode(value)  # type: ignore[arg-type]
-        top = fields.get(field) if isinstance(fields, dict) else None
-        text = label_text(top) if isinstance(top, LabelValue) else record_key(decode_value(value), field)
+        top = fields.get(form.fields.get(field, field)) if isinstance(fields, dict) else None
+        text = label_text(top) if isinstance(top, LabelValue) else record_key(decode_value(value, form), field)
     except (*_REFUSED, RecordError):
         return None
     return None if text is None else text.encode()

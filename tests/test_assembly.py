@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 
 import palearn
 from palearn import codec, results
-from palearn.assembly import Limits
+from palearn.assembly import Limits, Part, Room, Score, Waiting
 from palearn.bucket import Bucket, Plan
 from palearn.config import parse
+from palearn.errors import StateFormatError
 from palearn.intake import Chunk
 from palearn.metrics import CHANGED, UPDATED_BATCH
+from palearn.records import Record
 
 Message = tuple[str, dict[str, Any]]
 LEARNERS = ["arow", "pa1", "perceptron"]
@@ -271,13 +274,14 @@ def test_age_in_records_counts_the_records_of_the_key(cuts: list[int]) -> None:
 
 @pytest.mark.parametrize("cuts", [[], list(range(20))])
 def test_age_in_event_time(cuts: list[int]) -> None:
-    messages = [
+    messages: list[Message] = [
         part(0, time=100.0),
         part(1, time="1970-01-01T00:01:50+00:00"),  # 110
         part(2),  # without a time it has no age
         part(3, time=160.5),  # 0 is older than a minute now
         ("k", {"id": 1, "label": 1, "time": 150}),
         part(4, time="soon"),
+        part(4, time=10**400),
         part(5, time=1000),
     ]
     found = list(learn(plan(max_age=60), messages, cuts))
@@ -286,8 +290,20 @@ def test_age_in_event_time(cuts: list[int]) -> None:
         ("0", "max_age", 0),
         ("3", "max_age", 3),
     ]
-    assert [row["reason"] for row in written["rejected"]] == ["bad_time"]
-    assert fates(found) == Counter(learned=2, waiting=2, expired=2, rejected=1, scored=0, duplicate=0)
+    assert [row["reason"] for row in written["rejected"]] == ["bad_time", "bad_time"]
+    assert fates(found) == Counter(learned=2, waiting=2, expired=2, rejected=2, scored=0, duplicate=0)
+
+
+def test_a_keys_time_goes_on_when_nothing_waits() -> None:
+    messages: list[Message] = [
+        part(1, time=0),
+        ("k", {"label": 1, "features": {"x": 1.0}, "time": 1000}),  # 1 leaves
+        part(2, time=100),
+        part(3, time=500),
+    ]
+    once, cut = (list(learn(plan(max_age=60, remember_ids=0), messages, cuts)) for cuts in ([], [0, 1, 2, 3]))
+    assert bits(once[-1]) == bits(cut[-1])
+    assert fates(once) == fates(cut)
 
 
 def test_a_key_that_leaves_takes_its_parts_with_it() -> None:
@@ -357,6 +373,15 @@ def test_what_can_never_be_part_of_an_example_is_rejected(
     assert found.summary.reasons == {reason: 1}
 
 
+def test_what_is_rejected_does_not_depend_on_its_neighbours() -> None:
+    both = ("k", {"label": 1, "features": {"x": 1}, "views": {"v": {"x": 1}}})
+    alone: Message = ("k", {"id": 1, "label": 1})
+    for cuts in ([], [1]):
+        found = list(learn(plan(), [both, alone], cuts))
+        assert fates(found)["rejected"] == 1
+        assert fates(found)["waiting"] == 1
+
+
 def test_views_that_together_have_too_many_features() -> None:
     small = plan(views=["v", "w"])
     small = replace(small, settings=replace(small.settings, max_features=5))
@@ -366,3 +391,58 @@ def test_views_that_together_have_too_many_features() -> None:
     found = all_at_once(small, messages)
     assert found.summary.reasons == {"too_many_features": 1}
     assert found.summary.fates["waiting"] == 1
+
+
+# -- damaged state ---------------------------------------------------------------------------------------
+
+
+def room(**changes: Any) -> bytes:
+    """Return the state of a key in which one scored example waits and one is finished, with changes to its room."""
+    bucket = all_at_once(plan(), [part(1), ("k", {"id": 2, "label": 1, "features": {"x": 1.0}})])
+    found = codec.decode(bucket.to_bytes())
+    content = msgspec.msgpack.decode(found.rooms[0], type=Room)
+    waiting = content.waiting["1"]
+    for name, value in changes.items():
+        if OWNER[name] is Part:
+            waiting.parts[0] = msgspec.structs.replace(waiting.parts[0], **{name: value})
+        else:
+            setattr({Room: content, Waiting: waiting, Score: waiting.score}[OWNER[name]], name, value)
+    found.rooms[0] = msgspec.msgpack.encode(content)
+    return codec.encode(found)
+
+
+#: Whose field it is; ``score`` is taken to be the example's.
+OWNER = {name: owner for owner in (Room, Score, Waiting, Part) for name in owner.__struct_fields__}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"predicted": [10**6] * 3},
+        {"predicted": [-5] * 3},
+        {"predicted": [0]},
+        {"known": 2**40},
+        {"score": None},
+        {"parts": []},
+        {"offset": 2**63},
+        {"partition": -1},
+        {"value": b"no record"},
+        {"ids": b"12345678" * 2},
+        {"names": []},
+        {"record": Record(label=1)},
+        {"clock": "late"},
+    ],
+    ids=str,
+)
+def test_a_damaged_room_is_told(changes: dict[str, Any]) -> None:
+    bucket = Bucket(plan(), room(**changes))
+    with pytest.raises(StateFormatError):
+        bucket.learn(chunk([("k", {"id": 1, "label": 1})], 2))
+
+
+def test_a_room_that_is_not_damaged() -> None:
+    bucket = Bucket(plan(), room())
+    bucket.learn(chunk([("k", {"id": 1, "label": 1}), ("k", {"id": 2, "label": 1})], 2))
+    assert bucket.summary.fates == {
+        "learned": 2, "scored": 0, "waiting": -1, "duplicate": 1, "rejected": 0, "expired": 0
+    }  # fmt: skip

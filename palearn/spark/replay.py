@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -48,13 +47,15 @@ def run(
     output = Folder(config.output.path)
     if output.names():
         raise ConfigError(f"{config.output.path} is not empty; a replay writes a whole history, give it a new folder")
+    if batches_of is not None:
+        if paths is not None or (start, end) != ("earliest", "latest") or config.source.kafka is None:
+            raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
+        ends = _ends(store.batches_of(batches_of))
     spark = spark or session(config, name="palearn replay", master=master)
     if batches_of is None:
         records = history(spark, config, paths, start, end)
     else:
-        ends = _ends(store.batches_of(batches_of))
-        first, last = (_offsets({place: stops[i] for place, stops in ends.items()}) for i in (0, -1))
-        records = source.with_batch(history(spark, config, None, first, last), ends)
+        records = source.batches(spark, config, ends)
     Sink(config).write(stateful.replay(sort(records), config), 0)
 
 
@@ -112,11 +113,3 @@ def _ends(batches: list[list[dict[str, Any]]]) -> source.Ends:
         for stops in ends.values():
             stops += stops[-1:] * (number + 2 - len(stops))
     return ends
-
-
-def _offsets(places: dict[tuple[str, int], int]) -> str:
-    """Return Spark's JSON of offsets."""
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in places.items():
-        topics.setdefault(topic, {})[str(partition)] = offset
-    return msgspec.json.encode(topics).decode()

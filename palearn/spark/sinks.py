@@ -136,6 +136,8 @@ _KINDS = (pa.string(), pa.binary(), pa.binary())
 
 #: A Kafka message is at most this long, in bytes; brokers and clients take 1 MiB unless they are told otherwise.
 _MOST_BYTES = 900_000
+#: Fields that can make a message too long; the key is the message's own key too.
+_LONG = ("key", "record_id", "value", "features", "weights", "variances")
 
 
 def _messages(table: pa.Table, batch_id: int, topic: str) -> list[tuple[str, bytes | None, bytes]]:
@@ -158,7 +160,7 @@ def _messages(table: pa.Table, batch_id: int, topic: str) -> list[tuple[str, byt
         row["batch_id"] = batch_id
         value = msgspec.json.encode(row)
         if len(value) > _MOST_BYTES:
-            long = {name: None for name in ("value", "features", "weights", "variances") if name in row}
+            long = {name: None for name in _LONG if name in row}
             value = msgspec.json.encode({**row, **long, "shortened": True})
         key = row.get("key")
         out.append((topic, key.encode() if isinstance(key, str) else key, value))

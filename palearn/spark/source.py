@@ -4,7 +4,7 @@ Every source gives the same columns: bucket, key, value, topic, partition, offse
 reason that a line could not be read. Nothing is decoded in the JVM: :mod:`palearn.records` alone knows how.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from palearn import files
 from palearn.config import Config, KafkaSource, KeyRule
 from palearn.errors import ConfigError, RecordError
-from palearn.records import encode, key_of
+from palearn.records import PLAIN, Form, encode, key_of
 
 #: Topic and partition -> offsets, ascending.
 Ends = dict[tuple[str, int], list[int]]
@@ -52,21 +52,42 @@ def stream(spark: SparkSession, config: Config) -> DataFrame:
 
 def topic_range(spark: SparkSession, config: Config, start: str = "earliest", end: str = "latest") -> DataFrame:
     """Return the records between two offsets: ``earliest``, ``latest`` or Spark's JSON of offsets a partition."""
-    kafka = _kafka(config)
-    reader = spark.read.format("kafka").options(**_options(kafka) | {"startingOffsets": start, "endingOffsets": end})
-    return _with_bucket(reader.load(), config).withColumn("fault", F.lit(None).cast("string"))
+    return _range(spark, config, {"startingOffsets": start, "endingOffsets": end})
 
 
-def with_batch(records: DataFrame, ends: Ends) -> DataFrame:
-    """Add the number of the batch that a checkpoint took each record in; leave out those it did not take.
+def batches(spark: SparkSession, config: Config, ends: Ends) -> DataFrame:
+    """Return the records that a checkpoint took, with the number of the batch that took each (column ``batch``).
 
     Parameters
     ----------
-    records
-        Records of topics.
     ends
         Topic and partition -> where it stood before the first batch, and after each.
     """
+
+    def offsets(at: int) -> str:
+        topics: dict[str, dict[str, int]] = {}
+        for (topic, partition), stops in ends.items():
+            topics.setdefault(topic, {})[str(partition)] = stops[at]
+        return msgspec.json.encode(topics).decode()
+
+    parts: dict[str, list[int]] = {}
+    for topic, partition in ends:
+        parts.setdefault(topic, []).append(partition)
+    # Not the topics: they may have got partitions since.
+    assign = {"assign": msgspec.json.encode(parts).decode(), "subscribe": None}
+    return _with_batch(
+        _range(spark, config, {"startingOffsets": offsets(0), "endingOffsets": offsets(-1), **assign}), ends
+    )
+
+
+def _range(spark: SparkSession, config: Config, options: dict[str, Any]) -> DataFrame:
+    chosen = {name: value for name, value in (_options(_kafka(config)) | options).items() if value is not None}
+    reader = spark.read.format("kafka").options(**chosen)
+    return _with_bucket(reader.load(), config).withColumn("fault", F.lit(None).cast("string"))
+
+
+def _with_batch(records: DataFrame, ends: Ends) -> DataFrame:
+    """Add the number of the batch that took each record; leave out those that none took."""
     schema = T.StructType([*records.schema.fields, T.StructField("batch", T.IntegerType())])
 
     def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,7 +169,7 @@ def _options(kafka: KafkaSource) -> dict[str, str]:
 def _with_bucket(frame: DataFrame, config: Config) -> DataFrame:
     rule = config.records.key
     if isinstance(rule, KeyRule):
-        frame = frame.withColumn("key", _key_column(rule))
+        frame = frame.withColumn("key", _key_column(rule, config.records.topics))
     return _bucketed(frame, config.state.buckets)
 
 
@@ -168,14 +189,15 @@ def bucket_of(key: str, buckets: int) -> Column:
     return F.pmod(F.xxhash64(key), F.lit(buckets)).cast("int")
 
 
-def _key_column(rule: KeyRule) -> Column:
+def _key_column(rule: KeyRule, forms: Mapping[str, Form]) -> Column:
     if rule.constant is not None:
         return F.lit(rule.constant.encode())
     field = str(rule.field)
 
     @pandas_udf("binary")  # type: ignore[call-overload, untyped-decorator]
-    def key(values: pd.Series) -> pd.Series:
-        return values.map(lambda value: key_of(value, field))
+    def key(values: pd.Series, topics: pd.Series) -> pd.Series:
+        found = [key_of(x, field, forms.get(topic, PLAIN)) for x, topic in zip(values, topics, strict=True)]
+        return pd.Series(found, dtype=object)
 
-    column: Column = key("value")
+    column: Column = key("value", "topic")
     return column

@@ -219,7 +219,9 @@ def batches_of(path: str) -> list[list[dict[str, Any]]]:
     """
     known = Folder(path).read("palearn.json")
     if known is None:
-        raise ConfigError(f"{path} is not the checkpoint of a streaming job")
+        raise ConfigError(
+            f"{path} is not the checkpoint of a streaming job; give the folder that its configuration calls checkpoint"
+        )
     output = Folder(known["output"])
     selector = pafs.FileSelector(output.at("accounts"), allow_not_found=True, recursive=True)
     files = [info.path for info in output.fs.get_file_info(selector) if info.path.endswith(".parquet")]
@@ -229,8 +231,15 @@ def batches_of(path: str) -> list[list[dict[str, Any]]]:
             "output.accounts false, or the folder moved?"
         )
     table = ds.dataset(files, filesystem=output.fs, partitioning=ds.partitioning(flavor="hive")).to_table()
-    rows = sorted(zip(table["batch_id"].to_pylist(), table["offsets"].to_pylist(), strict=True))
-    return [offsets for _, offsets in rows]
+    rows = dict(zip(table["batch_id"].to_pylist(), table["offsets"].to_pylist(), strict=True))
+    done = [int(name) for name in Folder(path).names("commits") if name.isdecimal()]
+    found = [rows.get(number) for number in range(max([*rows, *done]) + 1)]
+    if None in found:
+        raise ConfigError(
+            f"the accounts of {output.path} do not tell what batch {found.index(None)} took, so the batches of {path} "
+            "cannot be repeated; was output.accounts false for a while?"
+        )
+    return found  # type: ignore[return-value]
 
 
 def claim(config: Config) -> None:

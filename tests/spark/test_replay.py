@@ -141,11 +141,11 @@ def test_files_without_a_rule_for_the_key_are_refused(broker: str, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("rule", ["{field: occupation}", "{field: id}", "{constant: everybody}"])
+@pytest.mark.parametrize("rule", ["{field: occupation}", "{field: time}", "{constant: everybody}"])
 def test_keys_from_the_value_or_a_constant(broker: str, topic: str, tmp_path: Path, rule: str) -> None:
     found = people(300)
     for number, record in enumerate(found):
-        record.id = None if number % 50 == 7 else f"group {number % 4}"
+        record.time = None if number % 50 == 7 else f"group {number % 4}"
     produce([write_lines(tmp_path / "a.jsonl", found)], topic=topic, bootstrap=broker, partitions=1)
     messages = consume(broker, topic)
     chosen = config(broker, topic, tmp_path, f"records.key={rule}", "source.kafka.max_offsets_per_trigger=130")
@@ -154,15 +154,15 @@ def test_keys_from_the_value_or_a_constant(broker: str, topic: str, tmp_path: Pa
     def key(record: Record) -> bytes | None:
         if rule == "{constant: everybody}":
             return b"everybody"
-        if rule == "{field: id}":
-            return None if record.id is None else str(record.id).encode()
+        if rule == "{field: time}":
+            return None if record.time is None else str(record.time).encode()
         return next(n for n in record.features or {} if n.startswith("occupation=")).partition("=")[2].encode()
 
     keyed = [message._replace(key=key(record)) for message, record in zip(messages, found, strict=True)]
     assert_same_learning(out, learn_without_spark(chosen, keyed))
     missing = sum(message.key is None for message in keyed)
     accounts = assert_accounts_balance(out, 300)
-    assert accounts["rejected"].sum() == missing == (6 if "id" in rule else 0)
+    assert accounts["rejected"].sum() == missing == (6 if "time" in rule else 0)
     if missing:
         rejected = tables.read(out, "rejected")
         assert set(rejected["reason"]) == {"no_key"}
@@ -174,9 +174,9 @@ def test_records_of_two_views(broker: str, topic: str, tmp_path: Path) -> None:
     for number, record in enumerate(people(400)):
         items = list((record.features or {}).items())
         views = {"page": dict(items[::2]), "link": dict(items[1::2]) if number % 10 else {}}
-        found.append(Record(label=record.label, views=views, id=f"group {number % 3}"))
+        found.append(Record(label=record.label, views=views, time=f"group {number % 3}"))
     found[50].views = {"page": {"x": 1.0}}
-    produce([write_lines(tmp_path / "a.jsonl", found)], topic=topic, bootstrap=broker, key="id")
+    produce([write_lines(tmp_path / "a.jsonl", found)], topic=topic, bootstrap=broker, key="time")
     learners = [
         {"name": "both", "algorithm": "two_view_pa", "C": 0.1, "gamma": 0.5},
         {"name": "together", "algorithm": "arow"},
@@ -209,8 +209,8 @@ def test_many_classes(broker: str, topic: str, tmp_path: Path) -> None:
         occupation = next(n for n in record.features or {} if n.startswith("occupation="))
         rest = {name: value for name, value in (record.features or {}).items() if name != occupation}
         sex = "f" if "sex=Female" in rest else "m"
-        found.append(Record(label=occupation.partition("=")[2], features=rest, id=sex))
-    produce([write_lines(tmp_path / "a.jsonl", found)], topic=topic, bootstrap=broker, key="id")
+        found.append(Record(label=occupation.partition("=")[2], features=rest, time=sex))
+    produce([write_lines(tmp_path / "a.jsonl", found)], topic=topic, bootstrap=broker, key="time")
     learners = [
         {"name": "one", "algorithm": "pa1", "C": 0.1},
         {"name": "all", "algorithm": "spa1", "C": 0.1},
