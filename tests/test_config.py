@@ -216,3 +216,26 @@ def test_the_fingerprint_is_what_state_depends_on() -> None:
         ("trigger", {"processing_time": "9s"}),
     ):
         assert config.parse(changed(path, value)).fingerprint == base, path
+
+
+@pytest.mark.parametrize(
+    ("form", "fault"),
+    [
+        ({"view": "page"}, "is none of records.views"),
+        ({"fields": {"lable": "y"}}, "a record has the fields label"),
+        ({"fields": {"label": "features"}}, "needs a plain name of its own"),
+        ({"fields": {"label": 'a"b'}}, "needs a plain name of its own"),
+    ],
+)
+def test_a_topic_whose_values_cannot_be_read_is_refused(form: dict[str, Any], fault: str) -> None:
+    tree = minimal()
+    tree["records"] = {"topics": {tree["source"]["kafka"]["topics"][0]: form}}
+    with pytest.raises(ConfigError, match=fault):
+        config.parse(tree)
+
+
+def test_a_form_of_a_topic_that_is_not_read_is_refused() -> None:
+    tree = minimal()
+    tree["records"] = {"topics": {"elsewhere": {}}}
+    with pytest.raises(ConfigError, match=r"source\.kafka\.topics has no such topic"):
+        config.parse(tree)

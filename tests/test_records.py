@@ -12,6 +12,7 @@ from palearn.errors import RecordError
 from palearn.records import (
     BIAS,
     REASONS,
+    Form,
     Record,
     decode_value,
     decode_values,
@@ -290,3 +291,27 @@ def test_the_key_of_a_record() -> None:
 def test_the_bias_s_name_is_not_refused_here_but_is_known() -> None:
     # Whether the name is taken depends on nothing in the record; the bucket refuses it with a reason.
     assert dict(features({BIAS: 1})) == {BIAS: 1.0}
+
+
+def test_a_topics_own_names() -> None:
+    form = Form(view="page", fields={"label": "verdict", "id": "x", "features": "terms"})
+    (record, label, text, bad, plain) = decode_values(
+        [
+            b'{"x": 7, "terms": {"a": 1}, "label": "not read"}',
+            b'{"x": 7, "verdict": 1}',
+            b'{"x": "8", "terms": "3:1 4:2"}',
+            b'{"x": 9, "views": {"page": {"a": 1}}}',
+            b'{"x": 9, "features": {"a": 1}}',
+        ],
+        1000,
+        form,
+    )
+    assert record == Record(id=7, views={"page": {"a": 1.0}})
+    assert label == Record(id=7, label=1)
+    assert text == Record(id="8", views={"page": {"3": 1.0, "4": 2.0}})
+    assert isinstance(bad, RecordError)
+    assert bad.reason == "bad_view"
+    assert isinstance(plain, RecordError)
+    assert plain.reason == "no_features"
+    assert key_of(b'{"x": 7, "terms": {"site": "b"}}', "id", form) == b"7"
+    assert key_of(b'{"x": 7, "terms": {"site": 5}}', "page:site", form) == b"5"

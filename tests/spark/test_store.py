@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from palearn import tables
+from palearn import results, tables
 from palearn.config import Config
 from palearn.errors import ConfigError, PalearnError, StreamError
-from palearn.spark.store import Folder, Store
+from palearn.spark.store import Folder, Store, batches_of
 from tests.spark.conftest import (
     LEARNERS,
     PEOPLE,
@@ -334,3 +335,26 @@ def _assert_one_sentence(chosen: Config, job: str, word: str) -> None:
     assert word in str(fault.value)
     assert len(str(fault.value)) < 400
     assert "\n" not in str(fault.value)
+
+
+def test_batches_that_the_accounts_do_not_tell(tmp_path: Path) -> None:
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    Folder(str(checkpoint)).write({"id": "1", "fingerprint": {}, "output": str(out)}, "palearn.json")
+    row = {"topic": "t", "partition": 0, "start": 0, "end": 5}
+
+    def write(batch: int, offsets: list[dict[str, Any]] | None) -> None:
+        account = pa.Table.from_pylist([{"records": 5, "offsets": offsets}], results.ACCOUNTS)
+        Folder(str(out)).write_table(account, "accounts", f"batch_id={batch}", "part.parquet")
+
+    write(0, [row])
+    write(1, [row | {"start": 5, "end": 9}])
+    assert [[x["end"] for x in rows] for rows in batches_of(str(checkpoint))] == [[5], [9]]
+    for batch, offsets in ((3, [row]), (2, None)):  # 2 is missing; 2 does not tell
+        write(batch, offsets)
+        with pytest.raises(ConfigError, match="do not tell what batch 2 took"):
+            batches_of(str(checkpoint))
+    write(2, [row])
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits" / "4").touch()  # committed, but not in the accounts
+    with pytest.raises(ConfigError, match="do not tell what batch 4 took"):
+        batches_of(str(checkpoint))
