@@ -51,6 +51,7 @@ def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
         fill_topic(servers, "delayed", twice, values)
         spark = session(configuration(servers, "none", scratch, 1, LEARNERS), name="parts", master="local[2]")
         spark.sparkContext.setLogLevel("ERROR")
+        run(spark, palearn, configuration(servers, "delayed", scratch / "warm", 100_000, LEARNERS), batches=2)
         for round_ in range(rounds):
             for name in rates:
                 config = configuration(servers, name, scratch / f"{name}-{round_}", 100_000, LEARNERS)

@@ -4,24 +4,21 @@ Records of one key with the same ``id`` are parts of one example. An example is 
 whole, by the model of that moment, and learned when its label is there too. What waits is bounded by the key's own
 records and event times, never by a clock, so a replay lets go of the same parts.
 
-A key's :class:`Room` holds the parts as they came; it is opened when a record of the key comes, and its bytes lie in
-the key's state.
+A key's :class:`palearn.rooms.Room` holds the parts as they came.
 """
 
-import heapq
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
-import numpy as np
 from msgspec import Meta
 
 from palearn.errors import RecordError, StateFormatError
 from palearn.models import Models, Settings
 from palearn.records import Label, LabelValue, Record, event_time, label_text
+from palearn.rooms import Part, Room, Waiting
 
 Count = Annotated[int, Meta(ge=1)]
 
@@ -45,53 +42,6 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_age_records: Count | None = 100_000
     max_age: Annotated[float, Meta(gt=0)] | None = None
     remember_ids: Annotated[int, Meta(ge=0)] = 10_000
-
-
-class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A record as it came, and where it stands."""
-
-    value: bytes
-    topic: str
-    partition: int
-    offset: int
-
-
-class Score(msgspec.Struct, array_like=True, gc=False):
-    """What every learner predicted when the features were whole, and what labels the key knew then."""
-
-    known: int
-    predicted: list[int]
-    score: list[float]
-
-
-class Waiting(msgspec.Struct, array_like=True):
-    """An example that is not finished.
-
-    ``clock`` is the key's count of records at its first part, ``time`` its earliest event time. ``record``, all that
-    has come, and ``row``, where it is being scored just now, are not stored.
-    """
-
-    parts: list[Part]
-    clock: int
-    time: float | None = None
-    score: Score | None = None
-    record: Record | None = None
-    row: int | None = None
-
-
-class Room(msgspec.Struct, array_like=True):
-    """What a key waits for, oldest first, and what it remembers.
-
-    ``ids`` are 64-bit digests of finished ids, oldest first (int64), ``labels`` their labels: places in ``names``
-    (int32).
-    """
-
-    clock: int = 0
-    latest: float | None = None
-    waiting: dict[str, Waiting] = {}
-    ids: bytes = b""
-    labels: bytes = b""
-    names: list[str] = []
 
 
 class More(msgspec.Struct, gc=False):
@@ -161,63 +111,6 @@ class Assembled:
         return len(self.at) - 1
 
 
-class _Open:
-    """A key's room while a batch is taken in.
-
-    Finished ids of earlier batches stay as they are stored: to make a mapping of ten thousand costs more than to
-    search them.
-    """
-
-    def __init__(self, room: Room) -> None:
-        self.room, self.waiting = room, OrderedDict(room.waiting)
-        #: Event time and id of what waits, as a heap; an entry may be stale.
-        self.times = [(w.time, ident) for ident, w in room.waiting.items() if w.time is not None]
-        heapq.heapify(self.times)
-        self._ids, self._labels = np.frombuffer(room.ids, np.int64), np.frombuffer(room.labels, np.int32)
-        self._first = 0  # the ids before it are forgotten
-        self._new: OrderedDict[int, str] = OrderedDict()
-
-    def finished(self, digest: int) -> str | None:
-        """Return the label of a finished id, None if it is not remembered."""
-        label = self._new.get(digest)
-        if label is None:
-            hits = np.flatnonzero(self._ids[self._first :] == digest)
-            label = self.room.names[self._labels[self._first + hits[0]]] if hits.size else None
-        return label
-
-    def finish(self, digest: int, label: str, most: int) -> None:
-        """Remember a finished id, and forget the oldest where that makes more than ``most``."""
-        self._new[digest] = label
-        if self._ids.size - self._first + len(self._new) > most:
-            if self._first < self._ids.size:
-                self._first += 1
-            else:
-                self._new.popitem(last=False)
-
-    def wait(self, ident: str, time: float | None) -> None:
-        """Note the event time of a part that waits."""
-        waiting = self.waiting[ident]
-        if time is not None and (waiting.time is None or time < waiting.time):
-            waiting.time = time
-            heapq.heappush(self.times, (time, ident))
-
-    def to_bytes(self) -> bytes:
-        """Return the room's bytes. An empty one stays: its counts go on."""
-        room = self.room
-        room.waiting = dict(self.waiting)
-        for waiting in room.waiting.values():
-            waiting.record = waiting.row = None
-        labels = [room.names[i] for i in self._labels[self._first :].tolist()] + list(self._new.values())
-        number = {name: i for i, name in enumerate(dict.fromkeys(labels))}
-        room.names = list(number)
-        room.ids = self._ids[self._first :].tobytes() + np.fromiter(self._new, np.int64, len(self._new)).tobytes()
-        room.labels = np.fromiter(map(number.__getitem__, labels), np.int32, len(labels)).tobytes()
-        return msgspec.msgpack.encode(room)
-
-
-_decode = msgspec.msgpack.Decoder(Room).decode
-
-
 class Assembly:
     """The rooms of a bucket's keys.
 
@@ -235,7 +128,7 @@ class Assembly:
         self.models, self.limits, self.expired = models, limits, list[Expired]()
         self._views, self._name = models.settings.views, _namer(models.settings)
         self._decode = decode
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, Room] = {}
 
     def assemble(
         self, run: list[int], keys: Sequence[str], records: Sequence[Record], part: Callable[[int], Part]
@@ -288,7 +181,7 @@ class Assembly:
 
     # -- a key's room ----------------------------------------------------------------------------------
 
-    def _room(self, key: str, *, make: bool) -> _Open | None:
+    def _room(self, key: str, *, make: bool) -> Room | None:
         opened = self._open.get(key)
         if opened is None:
             number = self.models.index.get(key)
@@ -296,29 +189,26 @@ class Assembly:
             if not stored and not make:
                 return None
             classes = 0 if number is None else len(self.models.labels[number])
-            opened = _Open(_read(stored, len(self.models.learners), classes) if stored else Room())
-            self._open[key] = opened
+            opened = self._open[key] = Room(stored, len(self.models.learners), classes)
         return opened
 
-    def _tick(self, key: str, opened: _Open, time: float | None, out: Assembled) -> None:
+    def _tick(self, key: str, opened: Room, time: float | None, out: Assembled) -> None:
         """Count a record of the key, of that event time, and let go of what has become too old."""
-        room, limits, waiting = opened.room, self.limits, opened.waiting
-        room.clock += 1
+        limits, waiting = self.limits, opened.waiting
+        opened.clock += 1
         if limits.max_age_records is not None:
             while waiting:
                 ident = next(iter(waiting))
-                if room.clock - waiting[ident].clock <= limits.max_age_records:
+                if opened.clock - waiting[ident].clock <= limits.max_age_records:
                     break
                 self._let_go(key, opened, ident, "max_age_records", out)
-        if limits.max_age is None or time is None or (room.latest is not None and time <= room.latest):
+        if limits.max_age is None or time is None or (opened.latest is not None and time <= opened.latest):
             return
-        room.latest = time
-        while opened.times and time - opened.times[0][0] > limits.max_age:
-            begun, ident = heapq.heappop(opened.times)
-            if ident in waiting and waiting[ident].time == begun:
-                self._let_go(key, opened, ident, "max_age", out)
+        opened.latest = time
+        for ident in opened.aged(time, limits.max_age):
+            self._let_go(key, opened, ident, "max_age", out)
 
-    def _let_go(self, key: str, opened: _Open, ident: str, reason: str, out: Assembled) -> None:
+    def _let_go(self, key: str, opened: Room, ident: str, reason: str, out: Assembled) -> None:
         parts = opened.waiting.pop(ident).parts
         self.expired += [Expired(key, ident, part, reason) for part in parts]
         out.waiting -= len(parts)
@@ -329,7 +219,7 @@ class Assembly:
     def _take(
         self,
         key: str,
-        opened: _Open,
+        opened: Room,
         i: int,
         record: Record,
         time: float | None,
@@ -348,7 +238,7 @@ class Assembly:
                 opened.finish(digest, self._name(record.label), most)
                 out.add(i, record.label)
                 return
-            waiting = opened.waiting[ident] = Waiting([], opened.room.clock, record=record)
+            waiting = opened.waiting[ident] = Waiting([], opened.clock, record=record)
             self._wait(opened, ident, waiting, time, part(i), out)
             out.kept.append(i)
             if self._whole(record):
@@ -382,7 +272,7 @@ class Assembly:
             waiting.row = out.add(i, None, More(merged, waiting=waiting))
 
     @staticmethod
-    def _wait(opened: _Open, ident: str, waiting: Waiting, time: float | None, part: Part, out: Assembled) -> None:
+    def _wait(opened: Room, ident: str, waiting: Waiting, time: float | None, part: Part, out: Assembled) -> None:
         waiting.parts.append(part)
         opened.wait(ident, time)
         out.waiting += 1
@@ -454,34 +344,3 @@ def _conflict(record: Record, detail: str) -> RecordError:
 
 def _digest(ident: str) -> int:
     return int.from_bytes(blake2b(ident.encode(), digest_size=8).digest(), "little", signed=True)
-
-
-def _read(stored: bytes, learners: int, classes: int) -> Room:
-    """Return a key's room; the key has so many classes."""
-    try:
-        room = _decode(stored)
-        if len(room.ids) != 2 * len(room.labels):
-            raise ValueError("ids and labels are not of one length")
-        labels = np.frombuffer(room.labels, np.int32)
-        if labels.size and not 0 <= labels.min() <= labels.max() < len(room.names):
-            raise ValueError("an id's label is none")
-        for waiting in room.waiting.values():
-            _check(waiting, learners, classes)
-        return room
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise StateFormatError(f"a key's waiting parts are not what its checksum promises: {error!r:.300}") from None
-
-
-def _check(waiting: Waiting, learners: int, classes: int) -> None:
-    """Raise ValueError where an example cannot be used: kernels do not look at their indices."""
-    if not waiting.parts or waiting.record is not None or waiting.row is not None:
-        raise ValueError("an example without parts")
-    if any(not 0 <= part.partition < 2**31 or not -(2**63) <= part.offset < 2**63 for part in waiting.parts):
-        raise ValueError("a part that stands nowhere")
-    score = waiting.score
-    if score is not None and not (
-        len(score.predicted) == len(score.score) == learners
-        and all(-1 <= x < classes for x in score.predicted)
-        and 0 <= score.known <= max(3, classes)
-    ):
-        raise ValueError("a score that no learner gave")

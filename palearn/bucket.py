@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from palearn import codec, results
-from palearn.assembly import Assembled, Assembly, Limits, More, Part, Score
+from palearn.assembly import Assembled, Assembly, Limits, More
 from palearn.errors import RecordError, StateFormatError
 from palearn.examples import Flat, concatenate, flatten
 from palearn.intake import Accepted, Chunk, Value, check
@@ -24,6 +24,7 @@ from palearn.metrics import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPD
 from palearn.models import Earlier, Examples, Models, Settings
 from palearn.records import PLAIN, Form, Record, decode_value, encode
 from palearn.results import Place, Rejected
+from palearn.rooms import Part, Score
 from palearn.types import IntArray
 
 FATES = ("learned", "scored", "waiting", "duplicate", "rejected", "expired")

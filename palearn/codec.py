@@ -15,7 +15,7 @@ labels             list<string>                  each label as JSON, in class or
 counts             fixed_size_list<int64>        :data:`palearn.metrics.KEY_COUNTS`
 features           list<dictionary<string>>      names; one dictionary for all keys
 label_counts       list<int64>                   examples a class
-room               binary                        :class:`palearn.assembly.Room`; only where a key has one
+room               binary                        :class:`palearn.rooms.Room`; only where a key has one
 I.counts, I.sums   fixed_size_list               :data:`LEARNER_COUNTS`, :data:`LEARNER_SUMS`, learner I
 I.hits             list<int64>                   right predictions a class
 I.predictions      list<int64>                   predictions a class

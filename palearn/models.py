@@ -111,7 +111,7 @@ class Models:
         self.index: dict[str, int] = {}
         self.topics: list[str] = []
         self.labels: list[label_rules.Known] = []
-        #: What each key waits for and remembers: bytes of :mod:`palearn.assembly`.
+        #: What each key waits for and remembers: bytes of :mod:`palearn.rooms`.
         self.rooms: list[bytes] = []
         self.counts: IntArray = np.zeros((0, len(metrics.KEY_COUNTS)), np.int64)
         self.feature_ptr: IntArray = np.zeros(1, np.int64)

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 import palearn
 from palearn import codec, results
-from palearn.assembly import Limits, Part, Room, Score, Waiting
+from palearn.assembly import Limits
 from palearn.bucket import Bucket, Plan
 from palearn.config import parse
 from palearn.errors import StateFormatError
 from palearn.intake import Chunk
 from palearn.metrics import CHANGED, UPDATED_BATCH
 from palearn.records import Record
+from palearn.rooms import Part, Score, Stored, Waiting
 
 Message = tuple[str, dict[str, Any]]
 LEARNERS = ["arow", "pa1", "perceptron"]
@@ -400,19 +401,19 @@ def room(**changes: Any) -> bytes:
     """Return the state of a key in which one scored example waits and one is finished, with changes to its room."""
     bucket = all_at_once(plan(), [part(1), ("k", {"id": 2, "label": 1, "features": {"x": 1.0}})])
     found = codec.decode(bucket.to_bytes())
-    content = msgspec.msgpack.decode(found.rooms[0], type=Room)
+    content = msgspec.msgpack.decode(found.rooms[0], type=Stored)
     waiting = content.waiting["1"]
     for name, value in changes.items():
         if OWNER[name] is Part:
             waiting.parts[0] = msgspec.structs.replace(waiting.parts[0], **{name: value})
         else:
-            setattr({Room: content, Waiting: waiting, Score: waiting.score}[OWNER[name]], name, value)
+            setattr({Stored: content, Waiting: waiting, Score: waiting.score}[OWNER[name]], name, value)
     found.rooms[0] = msgspec.msgpack.encode(content)
     return codec.encode(found)
 
 
 #: Whose field it is; ``score`` is taken to be the example's.
-OWNER = {name: owner for owner in (Room, Score, Waiting, Part) for name in owner.__struct_fields__}
+OWNER = {name: owner for owner in (Stored, Score, Waiting, Part) for name in owner.__struct_fields__}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ LAYERS = (
     "examples",
     "matrix",
     "models",
+    "rooms",
     "assembly",
     "columns",
     "codec",

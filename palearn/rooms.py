@@ -1,0 +1,169 @@
+"""What a key keeps of examples that come in parts: the parts that wait, and the ids that are finished.
+
+A room is opened when a record of its key comes, and its bytes (msgpack) lie in the key's state.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from palearn.errors import StateFormatError
+from palearn.records import Record
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A record as it came, and where it stands."""
+
+    value: bytes
+    topic: str
+    partition: int
+    offset: int
+
+
+class Score(msgspec.Struct, array_like=True, gc=False):
+    """What every learner predicted when the features were whole, and what labels the key knew then."""
+
+    known: int
+    predicted: list[int]
+    score: list[float]
+
+
+class Waiting(msgspec.Struct, array_like=True):
+    """An example that is not finished.
+
+    ``clock`` is the key's count of records at its first part, ``time`` its earliest event time. ``record``, all that
+    has come, and ``row``, where it is being scored just now, are not stored.
+    """
+
+    parts: list[Part]
+    clock: int
+    time: float | None = None
+    score: Score | None = None
+    record: Record | None = None
+    row: int | None = None
+
+
+class Stored(msgspec.Struct, array_like=True):
+    """What a key waits for, oldest first, and what it remembers, as it is stored.
+
+    ``ids`` are 64-bit digests of finished ids, oldest first (int64), ``labels`` their labels: places in ``names``
+    (int32).
+    """
+
+    clock: int = 0
+    latest: float | None = None
+    waiting: dict[str, Waiting] = {}
+    ids: bytes = b""
+    labels: bytes = b""
+    names: list[str] = []
+
+
+class Room:
+    """A key's room while a batch is taken in.
+
+    Finished ids of earlier batches stay as they are stored: to make a mapping of ten thousand costs more than to
+    search them.
+
+    Parameters
+    ----------
+    stored
+        Bytes of :meth:`to_bytes`, b"" for a new room.
+    learners, classes
+        How many learners there are, and classes of the key.
+
+    Raises
+    ------
+    StateFormatError
+        The bytes are no room.
+    """
+
+    def __init__(self, stored: bytes, learners: int, classes: int) -> None:
+        room = _read(stored, learners, classes) if stored else Stored()
+        self._stored, self.waiting = room, OrderedDict(room.waiting)
+        #: The key's records since the room was made, and the latest event time that it has seen.
+        self.clock, self.latest = room.clock, room.latest
+        # Event time and id of what waits, as a heap; an entry may be stale.
+        self._times = [(w.time, ident) for ident, w in room.waiting.items() if w.time is not None]
+        heapq.heapify(self._times)
+        self._ids, self._labels = np.frombuffer(room.ids, np.int64), np.frombuffer(room.labels, np.int32)
+        self._first = 0  # the ids before it are forgotten
+        self._new: OrderedDict[int, str] = OrderedDict()
+
+    def finished(self, digest: int) -> str | None:
+        """Return the label of a finished id, None if it is not remembered."""
+        label = self._new.get(digest)
+        if label is None:
+            hits = np.flatnonzero(self._ids[self._first :] == digest)
+            label = self._stored.names[self._labels[self._first + hits[0]]] if hits.size else None
+        return label
+
+    def finish(self, digest: int, label: str, most: int) -> None:
+        """Remember a finished id, and forget the oldest where that makes more than ``most``."""
+        self._new[digest] = label
+        if self._ids.size - self._first + len(self._new) > most:
+            if self._first < self._ids.size:
+                self._first += 1
+            else:
+                self._new.popitem(last=False)
+
+    def wait(self, ident: str, time: float | None) -> None:
+        """Note the event time of a part that waits."""
+        waiting = self.waiting[ident]
+        if time is not None and (waiting.time is None or time < waiting.time):
+            waiting.time = time
+            heapq.heappush(self._times, (time, ident))
+
+    def aged(self, time: float, most: float) -> Iterator[str]:
+        """Yield the ids of what waits since more than ``most`` before ``time``, oldest first."""
+        while self._times and time - self._times[0][0] > most:
+            begun, ident = heapq.heappop(self._times)
+            if ident in self.waiting and self.waiting[ident].time == begun:
+                yield ident
+
+    def to_bytes(self) -> bytes:
+        """Return the room's bytes. An empty one stays: its counts go on."""
+        for waiting in self.waiting.values():
+            waiting.record = waiting.row = None
+        labels = [self._stored.names[i] for i in self._labels[self._first :].tolist()] + list(self._new.values())
+        number = {name: i for i, name in enumerate(dict.fromkeys(labels))}
+        ids = self._ids[self._first :].tobytes() + np.fromiter(self._new, np.int64, len(self._new)).tobytes()
+        places = np.fromiter(map(number.__getitem__, labels), np.int32, len(labels)).tobytes()
+        return _encode(Stored(self.clock, self.latest, dict(self.waiting), ids, places, list(number)))
+
+
+_decode = msgspec.msgpack.Decoder(Stored).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _read(stored: bytes, learners: int, classes: int) -> Stored:
+    """Return a key's room; the key has so many classes."""
+    try:
+        room = _decode(stored)
+        if len(room.ids) != 2 * len(room.labels):
+            raise ValueError("ids and labels are not of one length")
+        labels = np.frombuffer(room.labels, np.int32)
+        if labels.size and not 0 <= labels.min() <= labels.max() < len(room.names):
+            raise ValueError("an id's label is none")
+        for waiting in room.waiting.values():
+            _check(waiting, learners, classes)
+        return room
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StateFormatError(f"a key's waiting parts are not what its checksum promises: {error!r:.300}") from None
+
+
+def _check(waiting: Waiting, learners: int, classes: int) -> None:
+    """Raise ValueError where an example cannot be used: kernels do not look at their indices."""
+    if not waiting.parts or waiting.record is not None or waiting.row is not None:
+        raise ValueError("an example without parts")
+    if any(not 0 <= part.partition < 2**31 or not -(2**63) <= part.offset < 2**63 for part in waiting.parts):
+        raise ValueError("a part that stands nowhere")
+    score = waiting.score
+    if score is not None and not (
+        len(score.predicted) == len(score.score) == learners
+        and all(-1 <= x < classes for x in score.predicted)
+        and 0 <= score.known <= max(3, classes)
+    ):
+        raise ValueError("a score that no learner gave")
