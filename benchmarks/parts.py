@@ -3,18 +3,23 @@
 ``python -m benchmarks.parts --json``: 20,000 keys, 14 named features, batches of 100,000 records, AROW diagonal, models
 and metrics to Parquet. ``plain`` is the topic of :mod:`benchmarks.stream`; ``ids`` the same records with an id each;
 ``delayed`` the same examples as two records each, features first, the label 20,000 records later. Records a second
-without each query's first batch; ``examples`` counts the two records of an example as one.
+without each query's first batch; ``examples`` counts the two records of an example as one. ``never_labelled``: a
+million records with ids over 1,000 keys of one bucket, without Spark, whose labels never come, ``max_waiting`` 100.
 """
 
 import statistics
+from collections import Counter
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from benchmarks.common import drawn, fill_topic, own_broker, topic_command
+from benchmarks.common import drawn, fill_topic, key_text, own_broker, topic_command
 from benchmarks.stream import configuration, palearn, rate, run
 from palearn import datasets
+from palearn.bucket import Bucket
+from palearn.config import parse
+from palearn.intake import Chunk
 from palearn.records import Record, encode
 from palearn.spark.session import session
 from palearn.types import IntArray
@@ -40,6 +45,27 @@ def _delayed(keys: IntArray) -> tuple[IntArray, list[bytes]]:
     return np.concatenate([keys, keys])[order], [both[i] for i in order.tolist()]
 
 
+def never_labelled(records: int = 1_000_000, keys: int = 1_000, batch: int = 100_000) -> dict[str, Any]:
+    """Return the state's megabytes after each batch, and what became of the records."""
+    source = {"files": {"path": "none"}}
+    tree = {"source": source, "learners": LEARNERS, "output": {"path": "none"}, "checkpoint": "none"}
+    plan = parse({**tree, "assembly": {"max_waiting": 100}}).plan
+    features = [record.features for record in datasets.a9a()]
+    blob, sizes, written = None, [], 0
+    fates: Counter[str] = Counter()
+    for number, first in enumerate(range(0, records, batch)):
+        ids = range(first, first + batch)
+        values = [encode(Record(features=features[i % len(features)], id=i)) for i in ids]
+        names = [key_text(i % keys).encode() for i in ids]
+        bucket = Bucket(plan, blob, number)
+        bucket.learn(Chunk(names, values, ["bench"] * batch, np.zeros(batch, np.int64), np.array(ids)))
+        written += len(tables["expired"]) if "expired" in (tables := bucket.results()) else 0
+        fates.update(bucket.summary.fates)
+        blob = bucket.to_bytes()
+        sizes.append(len(blob) / 1e6)
+    return {"state_MB": sizes, "waiting": fates["waiting"], "expired": fates["expired"], "expired_rows": written}
+
+
 def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
     """Run the three topics ``rounds`` times in turn."""
     chosen = drawn(records, keys)
@@ -58,7 +84,13 @@ def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
                 rates[name].append(rate(run(spark, palearn, config)))
     best = {name: statistics.median(found) for name, found in rates.items()}
     ratios = {name: best[name] / best["plain"] for name in ("ids", "delayed")}
-    return {"rows_per_s": best, "all_rows_per_s": rates, "of_plain": ratios, "examples": ratios["delayed"] / 2}
+    return {
+        "rows_per_s": best,
+        "all_rows_per_s": rates,
+        "of_plain": ratios,
+        "examples": ratios["delayed"] / 2,
+        "never_labelled": never_labelled(),
+    }
 
 
 if __name__ == "__main__":

@@ -47,15 +47,12 @@ def run(
     output = Folder(config.output.path)
     if output.names():
         raise ConfigError(f"{config.output.path} is not empty; a replay writes a whole history, give it a new folder")
-    if batches_of is not None:
-        if paths is not None or (start, end) != ("earliest", "latest") or config.source.kafka is None:
-            raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
-        ends = _ends(store.batches_of(batches_of))
+    chosen = paths is not None or (start, end) != ("earliest", "latest")
+    if batches_of is not None and (chosen or config.source.kafka is None):
+        raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
+    ends = None if batches_of is None else _ends(store.batches_of(batches_of))
     spark = spark or session(config, name="palearn replay", master=master)
-    if batches_of is None:
-        records = history(spark, config, paths, start, end)
-    else:
-        records = source.batches(spark, config, ends)
+    records = history(spark, config, paths, start, end) if ends is None else source.batches(spark, config, ends)
     Sink(config).write(stateful.replay(sort(records), config), 0)
 
 
