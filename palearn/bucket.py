@@ -93,7 +93,7 @@ class Bucket:
         self.models = Models(plan.settings, plan.learners) if blob is None else _load(plan, blob)
         self.batch_id = batch_id
         self.summary = Summary(mistakes={learner.name: 0 for learner in plan.learners})
-        self._began = self.models.clock
+        self._scored: set[str] = set()
         self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in results.TABLES}
         self._rejected: list[Rejected] = []
         decode = partial(_decode_part, plan.forms)
@@ -128,7 +128,7 @@ class Bucket:
         models
             Whether to snapshot the models that changed since their last snapshot.
         """
-        touched = np.flatnonzero(self.models.counts[:, LAST_SEEN] >= self._began)
+        touched = self._touched(np.arange(len(self.models.keys)))
         changed = np.flatnonzero(self.models.counts[:, CHANGED]) if models else np.zeros(0, np.int64)
         self._emit(touched, changed)
         self._rows["rejected"] += results.rejected_rows(self._rejected)
@@ -173,8 +173,7 @@ class Bucket:
         drop = max(1, most // 8, len(models.keys) - most + 1)
         order = np.argsort(models.counts[:, LAST_SEEN], kind="stable")
         leaving, keep = np.sort(order[:drop]), np.sort(order[drop:])
-        touched = leaving[models.counts[leaving, LAST_SEEN] >= self._began]
-        self._emit(touched, leaving[models.counts[leaving, CHANGED] > 0])
+        self._emit(self._touched(leaving), leaving[models.counts[leaving, CHANGED] > 0])
         expired = self._assembly.leave(models.keys[k] for k in leaving.tolist())
         self.summary.fates["waiting"] -= expired
         self.summary.fates["expired"] += expired
@@ -193,7 +192,6 @@ class Bucket:
         )
         for i, fault in found.rejected:
             self._reject(_place(chunk, accepted.row[i]), fault)
-            found.kept.append(i)
         fates = self.summary.fates
         for name in ("waiting", "expired"):
             fates[name] += getattr(found, name)
@@ -221,13 +219,13 @@ class Bucket:
             for i, fault in contradictions.items():
                 row = int(order[i])
                 self._reject(_place(chunk, accepted.row[found.at[row]]), fault)
-                found.kept.append(found.at[row])
                 for part in found.more.get(row, More()).parts:
                     self._reject(Place(keys[row].encode(), part.value, part.topic, part.partition, part.offset), fault)
             fine = np.setdiff1d(np.arange(order.size), list(contradictions))
             order, key, y, known = order[fine], key[fine], y[fine], known[fine]
         if not order.size:
             return
+        self._scored.update(models.keys[k] for k in set(key.tolist()))
         at = np.array(found.at, np.int64)[order]
         place = np.full(len(found.at), -1)
         place[order] = np.arange(order.size)
@@ -273,6 +271,13 @@ class Bucket:
         summary.n += int(labelled.sum())
         for learner, out in zip(self.plan.learners, outcomes, strict=True):
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
+
+    def _touched(self, keys: IntArray) -> IntArray:
+        """Return those of some keys that have been scored since the last time, and forget that they were."""
+        names = self.models.keys
+        found = [k for k in keys.tolist() if names[k] in self._scored]
+        self._scored.difference_update(names[k] for k in found)
+        return np.array(found, np.int64)
 
     def _emit(self, touched: IntArray, changed: IntArray) -> None:
         keys = np.union1d(touched, changed)
