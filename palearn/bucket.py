@@ -23,7 +23,7 @@ from palearn.learners import Learner, Outcome
 from palearn.metrics import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
 from palearn.models import Earlier, Examples, Models, Settings
 from palearn.records import PLAIN, Form, Record, decode_value, encode
-from palearn.results import Place, Rejected
+from palearn.results import Rejected
 from palearn.rooms import Part, Score
 from palearn.types import IntArray
 
@@ -106,10 +106,10 @@ class Bucket:
         signed = self.plan.settings.task == "binary" and self.plan.settings.positive is None
         accepted, faults = check(chunk, self.plan.max_bytes, signed=signed, forms=self.plan.forms)
         for fault in faults:
-            self._reject(_place(chunk, fault.row), fault.error)
+            self._reject(chunk.key[fault.row], _part(chunk, fault.row), fault.error)
         flat, unusable = flatten(accepted.record, self.models.vocabulary, self.models.max_features)
         for i, error in unusable.items():
-            self._reject(_place(chunk, accepted.row[i]), error)
+            self._reject(chunk.key[accepted.row[i]], _part(chunk, accepted.row[i]), error)
         usable = [i for i in range(len(accepted.row)) if i not in unusable]
         for run in self._runs(accepted.key, usable):
             self._learn_run(chunk, accepted, flat, run)
@@ -142,11 +142,11 @@ class Bucket:
 
     # -- rejecting and bounding -----------------------------------------------------------------------
 
-    def _reject(self, place: Place, fault: RecordError) -> None:
+    def _reject(self, key: bytes | None, part: Part, fault: RecordError) -> None:
         self.summary.fates["rejected"] += 1
         self.summary.reasons[fault.reason] = self.summary.reasons.get(fault.reason, 0) + 1
         if "rejected" in self.plan.tables:
-            self._rejected.append(Rejected(place, fault))
+            self._rejected.append(Rejected(key, part, fault))
 
     def _runs(self, keys: list[str], usable: list[int]) -> Iterator[list[int]]:
         """Yield the usable records, cut where ``max_keys`` makes keys leave; make room before each later run."""
@@ -187,14 +187,12 @@ class Bucket:
         models, began = self.models, self.models.clock
         models.clock += len(run)
         models.add_keys(key for key in dict.fromkeys(accepted.key[i] for i in run) if key not in models.index)
-        found = self._assembly.assemble(
-            run, accepted.key, accepted.record, lambda i: _part(_place(chunk, accepted.row[i]))
-        )
+        found = self._assembly.assemble(run, accepted.key, accepted.record, lambda i: _part(chunk, accepted.row[i]))
         for i, fault in found.rejected:
-            self._reject(_place(chunk, accepted.row[i]), fault)
+            self._reject(chunk.key[accepted.row[i]], _part(chunk, accepted.row[i]), fault)
         fates = self.summary.fates
-        for name in ("waiting", "expired"):
-            fates[name] += getattr(found, name)
+        fates["waiting"] += found.waiting
+        fates["expired"] += found.expired
         fates["duplicate"] += found.duplicates
         if found.at:
             self._learn_rows(chunk, accepted, flat, found, began + np.searchsorted(run, found.at))
@@ -218,9 +216,8 @@ class Bucket:
         if contradictions:
             for i, fault in contradictions.items():
                 row = int(order[i])
-                self._reject(_place(chunk, accepted.row[found.at[row]]), fault)
-                for part in found.more.get(row, More()).parts:
-                    self._reject(Place(keys[row].encode(), part.value, part.topic, part.partition, part.offset), fault)
+                for part in (_part(chunk, accepted.row[found.at[row]]), *found.more.get(row, More()).parts):
+                    self._reject(keys[row].encode(), part, fault)
             fine = np.setdiff1d(np.arange(order.size), list(contradictions))
             order, key, y, known = order[fine], key[fine], y[fine], known[fine]
         if not order.size:
@@ -340,15 +337,9 @@ def _decode_part(forms: Mapping[str, Form], part: Part) -> Record:
     return decode_value(part.value, forms.get(part.topic, PLAIN))
 
 
-def _place(chunk: Chunk, row: int) -> Place:
+def _part(chunk: Chunk, row: int) -> Part:
     """Return a record as it came, and where it stands."""
-    value = _bytes(chunk.value[row])
-    return Place(chunk.key[row], value, chunk.topic[row], int(chunk.partition[row]), int(chunk.offset[row]))
-
-
-def _part(place: Place) -> Part:
-    assert place.value is not None
-    return Part(place.value, place.topic, place.partition, place.offset)
+    return Part(_bytes(chunk.value[row]), chunk.topic[row], int(chunk.partition[row]), int(chunk.offset[row]))
 
 
 def _bytes(value: Value) -> bytes | None:

@@ -246,7 +246,7 @@ def _careful(value: bytes | None, form: Form) -> Record:
     if not isinstance(fields, dict):
         raise RecordError("not_object", f"the value is a JSON {type(fields).__name__}, not an object")
     if form.fields:
-        names = {"x": "x", **dict(zip(Record.__struct_fields__, Record.__struct_fields__, strict=True)), **form.fields}
+        names = {name: name for name in (*Record.__struct_fields__, "x")} | dict(form.fields)
         if "x" in form.fields.values():
             del names["x"]  # it is another field here, not dense features
         fields = {name: fields.get(called) for name, called in names.items()}

@@ -36,6 +36,7 @@ from palearn.metrics import (
 from palearn.model import learner_features
 from palearn.models import Models
 from palearn.records import Label, label_text
+from palearn.rooms import Part
 from palearn.types import BoolArray, FloatArray, IntArray
 
 _NAMES = pa.list_(pa.dictionary(pa.int32(), pa.string()))
@@ -141,26 +142,20 @@ TABLES = {
 }
 
 
-class Place(NamedTuple):
-    """A record as it came, and where it stands."""
+class Rejected(NamedTuple):
+    """A record that is not used, its Kafka key, and why."""
 
     key: bytes | None
-    value: bytes | None
-    topic: str
-    partition: int
-    offset: int
-
-
-class Rejected(NamedTuple):
-    """A record that is not used, and why."""
-
-    place: Place
+    part: Part
     fault: RecordError
 
 
 def rejected_rows(found: Sequence[Rejected]) -> list[pa.RecordBatch]:
     """Return the rejected table's rows."""
-    rows = [{**x.place._asdict(), "reason": x.fault.reason, "detail": x.fault.detail} for x in found]
+    rows = [
+        {"key": x.key, **msgspec.structs.asdict(x.part), "reason": x.fault.reason, "detail": x.fault.detail}
+        for x in found
+    ]
     return [pa.RecordBatch.from_pylist(rows, REJECTED)] if rows else []
 
 

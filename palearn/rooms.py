@@ -15,9 +15,9 @@ from palearn.records import Record
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A record as it came, and where it stands."""
+    """A record as it came, and where it stands; a tombstone, or a line that no reader could read, has no value."""
 
-    value: bytes
+    value: bytes | None
     topic: str
     partition: int
     offset: int

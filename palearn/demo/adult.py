@@ -1,6 +1,5 @@
 """``make demo``: a real broker, a real topic, the streaming job, its results, and a replay that must agree."""
 
-import shutil
 import time
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from rich.table import Column, Table
 
 from palearn import datasets, report
 from palearn.demo import steps
-from palearn.kafka import broker
 from palearn.kafka.produce import produce
 
 PORT = 29092
@@ -21,10 +19,7 @@ SHOWN = ("Exec-managerial", "arow")
 
 def demo(console: Console, checkout: Path) -> None:
     """Run the demonstration in a checkout; everything it makes is in ``.demo``."""
-    steps.require_checkout(checkout, "demo")
-    folder = checkout / ".demo"
-    broker.stop(PORT, folder / "broker")
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = steps.fresh_folder(checkout, "demo", PORT)
     began = time.monotonic()
     with steps.running_broker(console, "1/5", PORT, folder / "broker"):
         _stream_and_replay(console, checkout, folder)

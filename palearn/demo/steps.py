@@ -1,6 +1,7 @@
 """What the demonstrations share: a broker of their own, jobs run as a user would, a replay that must agree."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,11 +17,21 @@ from palearn.kafka import broker
 from palearn.spark.session import CONNECTOR
 
 
-def require_checkout(folder: Path, target: str) -> None:
-    """Refuse a folder that has no jobs to submit."""
-    if not (folder / "jobs" / "stream.py").exists():
-        message = f"{folder} is no checkout of palearn: run make {target} where jobs/stream.py is"
+def fresh_folder(checkout: Path, target: str, port: int) -> Path:
+    """Return ``.TARGET`` in a checkout, cleared of what an earlier run left, its broker too.
+
+    Raises
+    ------
+    FileFormatError
+        The checkout has no jobs to submit.
+    """
+    if not (checkout / "jobs" / "stream.py").exists():
+        message = f"{checkout} is no checkout of palearn: run make {target} where jobs/stream.py is"
         raise FileFormatError(message)
+    folder = checkout / f".{target}"
+    broker.stop(port, folder / "broker")
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
 
 
 @contextmanager

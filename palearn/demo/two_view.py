@@ -7,7 +7,6 @@ them the order in which examples come together, are the same each time.
 """
 
 import random
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from rich.table import Column, Table
 from palearn import datasets, report, tables
 from palearn.demo import steps
 from palearn.errors import StreamError
-from palearn.kafka import broker
 from palearn.kafka.produce import produce
 from palearn.records import Record
 
@@ -55,10 +53,7 @@ class Image(NamedTuple):
 
 def demo(console: Console, checkout: Path) -> None:
     """Run the demonstration in a checkout; everything it makes is in ``.demo-two-view``."""
-    steps.require_checkout(checkout, "demo-two-view")
-    folder = checkout / ".demo-two-view"
-    broker.stop(PORT, folder / "broker")
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = steps.fresh_folder(checkout, "demo-two-view", PORT)
     began = time.monotonic()
     config = checkout / "conf" / "demo-two-view.yaml"
     with steps.running_broker(console, "1/6", PORT, folder / "broker"):
