@@ -26,7 +26,11 @@ SEED = 20261128
 
 @contextmanager
 def own_broker() -> Iterator[tuple[str, Path]]:
-    """Yield the address of a broker that lives as long as the block, and a scratch folder."""
+    """Yield the address of a broker that lives as long as the block, and a scratch folder.
+
+    Spark sessions that start inside have 4 GB: one process runs dozens of queries, and Spark keeps a trace of each.
+    """
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--driver-memory 4g pyspark-shell")
     with tempfile.TemporaryDirectory(prefix="palearn-bench-") as name:
         port, folder = _free_port(), Path(name)
         broker.start(port, folder / "broker")
