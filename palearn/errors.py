@@ -5,6 +5,11 @@ The command line prints these as one line; any other exception keeps its traceba
 """
 
 
+def shown(text: str) -> str:
+    """Return a name, or what holds one, as a terminal may have it: what does not print, as Python writes it."""
+    return text if text.isprintable() else "".join(x if x.isprintable() else repr(x)[1:-1] for x in text)
+
+
 class PalearnError(Exception):
     """Root of all errors that palearn raises on purpose."""
 
@@ -36,6 +41,10 @@ class RecordError(PalearnError, ValueError):
 
 class StateFormatError(PalearnError, ValueError):
     """Bytes are not a state blob, are damaged, or were written by a newer version."""
+
+
+class NewerFormatError(StateFormatError):
+    """A state blob was written by a newer version."""
 
 
 class FileFormatError(PalearnError, ValueError):

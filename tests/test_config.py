@@ -1,5 +1,7 @@
 """The configuration: defaults, overrides, and every fault told with its place."""
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,24 @@ def test_there_are_shipped_configurations() -> None:
         ("output.predictions", True, r"output\.predictions"),
         ("checkpoint", "", "checkpoint"),
         ("trigger", "now", "trigger"),
+        ("trigger", {"processing_time": "10 parsecs"}, "trigger"),
+        ("source.kafka.access", {"pasword": "x"}, "did you mean 'password'"),
+        (
+            "source.kafka.access",
+            {},
+            r"access\.username: SASL_SSL needs one.*access\.password: SASL_SSL",
+        ),
+        ("source.kafka.access", {"protocol": "SSL", "username": "a"}, r"access\.username: .*SSL asks for none"),
+        ("source.kafka.access", {"protocol": "TLS"}, r"source\.kafka\.access\.protocol"),
+        (
+            "source.kafka.access",
+            {"protocol": "SSL", "ca": "none.pem"},
+            r"access\.ca: none\.pem cannot be read: No",
+        ),
+        ("source.kafka.access", {"protocol": "SSL", "ca": __file__}, r"access\.ca: .* holds no certificate"),
+        ("source.kafka.access", {"protocol": "SASL_PLAINTEXT", "ca": "x"}, r"access\.ca: .*SASL_PLAINTEXT has no TLS"),
+        ("output.path", "${A-B}", r"output\.path: \$\{ begins a variable"),
+        ("output.path", "${file:none}", r"output\.path: the file none cannot be read: No such file"),
     ],
 )
 def test_a_fault_is_told_with_its_place(path: str, value: Any, message: str) -> None:
@@ -153,10 +173,94 @@ def test_environment_not_set_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         config.parse(changed("output.path", "${NOBODY}/out"))
 
 
+def test_what_is_no_text_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(os.environb, b"LATIN", b"caf\xe9")
+    with pytest.raises(ConfigError, match=r"output\.path: the environment variable LATIN is no UTF-8 text"):
+        config.parse(changed("output.path", "${LATIN}"))
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    with pytest.raises(ConfigError, match=r"output\.path: the file .*latin is no UTF-8 text"):
+        config.parse(changed("output.path", f"${{file:{tmp_path / 'latin'}}}"))
+
+
+#: Quotes, escapes, variables, separators and other alphabets.
+PASSWORD = " \"a\" 'b' \\c\\n; ${d} #=,{} é☃🗝\\"
+
+
+@pytest.mark.parametrize("variable", ["${PASSWORD}", "${file:FOLDER/password}"])
+def test_a_password_comes_from_the_environment_or_a_file_as_it_is(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASSWORD", PASSWORD)
+    (tmp_path / "password").write_text(PASSWORD + "\n", encoding="utf-8")
+    access = {"username": "jane", "password": variable.replace("FOLDER", str(tmp_path))}
+    kafka = config.parse(changed("source.kafka.access", access)).source.kafka
+    assert kafka is not None
+    assert kafka.access is not None
+    assert kafka.access.password == PASSWORD
+    assert kafka.access.python_options()["sasl_plain_password"] == PASSWORD
+    login = kafka.client_options["sasl.jaas.config"]
+    module, _, rest = login.partition(' required username="jane" password=')
+    assert module == "org.apache.kafka.common.security.scram.ScramLoginModule"
+    # A text in quotes, with backslashes before backslashes and quotes, which JSON reads as Java does.
+    assert json.loads(rest.removesuffix(";")) == PASSWORD
+
+
+def test_a_login_has_no_line_break_and_scram_s_escapes_where_kafka_python_leaves_them_out() -> None:
+    access = config.Access(username="a=b,c", password="one\r\ntwo")
+    assert 'password="one\\r\\ntwo";' in access.java_options()["sasl.jaas.config"]
+    assert 'username="a=b,c"' in access.java_options()["sasl.jaas.config"]
+    assert access.python_options()["sasl_plain_username"] == "a=3Db=2Cc"
+    plain = config.Access(mechanism="PLAIN", username="a=b,c", password="x")
+    assert plain.python_options()["sasl_plain_username"] == "a=b,c"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "source.kafka.access.password=hunter2",
+        "source.kafka.access={username: jane, password: hunter2}",
+        "source={kafka: {bootstrap_servers: b, topics: [t], access: {username: jane, password: hunter2}}}",
+        "source.kafka.options.kafka.sasl.jaas.config=hunter2",
+        "source.kafka.options={kafka.ssl.keystore.password: hunter2}",
+        "source.kafka.access.password:hunter2",
+    ],
+)
+def test_a_secret_on_the_command_line_is_refused_and_not_repeated(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)--set") as caught:
+        config.parse(minimal(), [override])
+    assert "hunter2" not in str(caught.value)
+    if "=" in override:
+        assert "'${NAME}'" in str(caught.value)
+        assert "'${file:PATH}'" in str(caught.value)
+
+
+def test_a_variable_on_the_command_line_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    overrides = ["source.kafka.access.username=jane", "source.kafka.access.password=${SECRET}"]
+    kafka = config.parse(minimal(), overrides).source.kafka
+    assert kafka is not None
+    assert kafka.access == config.Access(username="jane", password="hunter2")
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [("10s", "10 seconds"), ("100ms", "100 milliseconds"), ("5 minutes", "5 minutes"), ("1 day", "1 day")],
+)
+def test_an_interval_is_given_to_spark_in_its_own_words(given: str, read: str) -> None:
+    trigger = config.parse(changed("trigger", {"processing_time": given})).trigger
+    assert isinstance(trigger, config.ProcessingTime)
+    assert trigger.interval == read
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
         ("source.kafka.options", "${SECRET}"),
+        ("source.kafka.access", "${SECRET}"),
+        ("source.kafka.access", {"protocol": "${SECRET}"}),
+        ("source.kafka.access", {"password": ["${SECRET}"]}),
+        ("source.kafka.access", {"password": "${SECRET}"}),
+        ("source.kafka.access", {"password": "${SECRET}", "mechanism": "OAUTHBEARER"}),
         ("source.kafka.options", {"kafka.sasl.jaas.config": ["${SECRET}"]}),
         ("source.kafka.option", {"kafka.sasl.jaas.config": "${SECRET}"}),
         ("source.kafka.topics", "${SECRET}"),

@@ -1,7 +1,8 @@
 """A real Kafka broker on one machine, for demos, tests and development.
 
 One node in KRaft's combined mode (broker and controller in one process), from the jars that Apache publishes
-on Maven Central. It listens on 127.0.0.1 only: clients on ``port``, the controller on ``port`` + 1.
+on Maven Central. It listens on 127.0.0.1 only: clients on ``port``, the controller on ``port`` + 1; whoever wants
+other listeners (TLS, passwords) gives them among Kafka's own settings to :func:`start`.
 Everything it writes is in one data folder:
 
 ======================  ==========================================================
@@ -22,16 +23,16 @@ import logging
 import os
 import signal
 import socket
-import struct
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from palearn.errors import BrokerError
 from palearn.kafka.jars import KAFKA_VERSION, find_java, kafka_jars
+from palearn.kafka.reach import answers
 
 _log = logging.getLogger(__name__)
 
@@ -40,10 +41,6 @@ MAX_MESSAGE_BYTES = 4 * 2**20
 
 #: After this long without an answer to a polite stop, the process is killed.
 STOP_TIMEOUT_S = 30.0
-
-#: Metadata (3), version 4, of no topic: correlation id, client id, topics, whether to create them.
-_CORRELATION = 7
-_METADATA_REQUEST = struct.pack(">hhih7si?", 3, 4, _CORRELATION, 7, b"palearn", 0, False)
 
 _POLL_S = 0.05
 _PROC = Path("/proc")
@@ -106,7 +103,12 @@ def default_data(port: int) -> Path:
     return Path(home) / "palearn" / f"broker-{port}"
 
 
-def start(port: int = 9092, data: str | Path | None = None, timeout_s: float = 60.0) -> None:
+def start(
+    port: int = 9092,
+    data: str | Path | None = None,
+    timeout_s: float = 60.0,
+    settings: Mapping[str, str] | None = None,
+) -> None:
     """Start the broker, and return when it answers; one that runs already is left alone.
 
     Parameters
@@ -117,6 +119,9 @@ def start(port: int = 9092, data: str | Path | None = None, timeout_s: float = 6
         The data folder, made when it is not there; by default :func:`default_data`.
     timeout_s
         How long to wait for the first answer, once the jars are there.
+    settings
+        Kafka's own, which win over palearn's. A further listener is one in ``listeners``, in
+        ``advertised.listeners`` and in ``listener.security.protocol.map``; CLIENT on ``port`` has to stay.
 
     Raises
     ------
@@ -135,7 +140,7 @@ def start(port: int = 9092, data: str | Path | None = None, timeout_s: float = 6
         java = find_java()
         _check_free(port)
         jars = kafka_jars()
-        _configure(folder, port)
+        _configure(folder, port, settings or {})
         _format(java, jars, folder)
         _launch(java, jars, folder, port, timeout_s)
     _log.info("Kafka %s answers on 127.0.0.1:%d, data in %s", KAFKA_VERSION, port, folder)
@@ -247,10 +252,21 @@ def _cannot_bind(port: int) -> str | None:
     return None
 
 
-def _configure(folder: Path, port: int) -> None:
-    settings = _PROPERTIES.format(port=port, controller_port=port + 1, max_message_bytes=MAX_MESSAGE_BYTES)
-    (folder / "server.properties").write_text(settings)
+def _configure(folder: Path, port: int, settings: Mapping[str, str]) -> None:
+    own = _PROPERTIES.format(port=port, controller_port=port + 1, max_message_bytes=MAX_MESSAGE_BYTES)
+    given = "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+    properties = folder / "server.properties"
+    properties.touch()
+    properties.chmod(0o600)  # a password of a key store may be among the settings
+    properties.write_text(own + given)  # Java takes the last of a name
     (folder / "log4j2.properties").write_text(_LOGGING)
+
+
+def _escaped(value: str) -> str:
+    """Return a value as Java's properties have it."""
+    pairs = value.encode("utf-16-be")
+    units = (int.from_bytes(pairs[i : i + 2], "big") for i in range(0, len(pairs), 2))
+    return "".join(chr(unit) if 32 < unit < 127 and unit != 92 else f"\\u{unit:04x}" for unit in units)
 
 
 def _java_command(java: Path, jars: Path, folder: Path, heap_mb: int, main: str) -> list[str]:
@@ -319,24 +335,6 @@ def _wait_for_answer(pid: int, folder: Path, port: int, timeout_s: float) -> str
             return None
         time.sleep(_POLL_S)
     return f"did not answer on port {port} within {timeout_s:g} s"
-
-
-def answers(address: str, timeout_s: float = 5.0) -> bool:
-    """Say whether a broker at ``host:port`` answers a request for metadata.
-
-    It is asked by hand: where nobody listens, Kafka's client would go on trying, and log every attempt.
-    """
-    host, _, port = address.strip().rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s) as connection:
-            connection.sendall(struct.pack(">i", len(_METADATA_REQUEST)) + _METADATA_REQUEST)
-            answer = connection.recv(16, socket.MSG_WAITALL)
-    except (OSError, ValueError, OverflowError):
-        return False
-    if len(answer) < 16:
-        return False
-    _, correlation, _, brokers = struct.unpack(">iiii", answer)  # size, correlation id, throttle time, brokers
-    return bool(correlation == _CORRELATION and brokers > 0)
 
 
 def _end(pid: int, folder: Path) -> None:

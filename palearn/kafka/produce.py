@@ -21,9 +21,11 @@ from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAlreadyExist
 from kafka.partitioner.default import murmur2
 
 from palearn import files, records
+from palearn.config import Access
 from palearn.errors import BrokerError, ConfigError, FileFormatError, RecordError
 from palearn.files import Line
-from palearn.kafka.broker import MAX_MESSAGE_BYTES, answers
+from palearn.kafka import reach
+from palearn.kafka.broker import MAX_MESSAGE_BYTES
 from palearn.records import Record
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ _BATCH_BYTES = 2**18
 _LINGER_MS = 20
 _CONNECT_MS = 10_000
 _DELIVERY_MS = 60_000
+
+_LOGIN = "source.kafka.access: username, password, or mechanism"
 
 #: A batch is split in two at least, down to single records.
 _MAX_SPLITS = 32
@@ -87,6 +91,7 @@ def produce(
     *,
     topic: str,
     bootstrap: str = "127.0.0.1:9092",
+    access: Access | None = None,
     key: str | None = None,
     constant_key: str | None = None,
     missing_key: str | None = None,
@@ -107,6 +112,8 @@ def produce(
         Made with ``partitions`` partitions and the broker's default replication when it is not there.
     bootstrap
         ``host:port`` of a broker; several are separated by commas.
+    access
+        What lets one in; None: the broker asks for nothing.
     key, constant_key
         The field whose value is the key (:func:`palearn.files.lines`), or one key for all records;
         with neither the key is :data:`DEFAULT_KEY`.
@@ -131,7 +138,7 @@ def produce(
     total = _total_bytes(paths, format)
     report = ProduceReport()
     started = time.monotonic()
-    with _Sender(bootstrap, topic, partitions) as sender:
+    with _Sender(bootstrap, access, topic, partitions) as sender:
         pace = _pacer(rate)
         for path, line in _lines(paths, key, format, label, names, total, progress):
             try:
@@ -246,13 +253,17 @@ def _pacer(rate: float | None) -> Callable[[int], None]:
 class _Sender:
     """Kafka's producer for one topic: bounded memory, failures remembered until the end."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        _require_broker(bootstrap)
-        servers = bootstrap.split(",")
+    def __init__(self, bootstrap: str, access: Access | None, topic: str, partitions: int) -> None:
+        reach.require(bootstrap, access)
+        client = {
+            "bootstrap_servers": bootstrap.split(","),
+            "bootstrap_timeout_ms": _CONNECT_MS,
+            **({} if access is None else access.python_options()),
+        }
         try:
-            _ensure_topic(servers, topic, partitions)
+            _ensure_topic(client, topic, partitions)
             self._producer = KafkaProducer(
-                bootstrap_servers=servers,
+                **client,
                 enable_idempotence=True,  # said, so that a setting against it is an error and not a warning
                 acks="all",
                 compression_type="zstd",
@@ -260,14 +271,16 @@ class _Sender:
                 linger_ms=_LINGER_MS,
                 max_request_size=_MAX_RECORD_BYTES,
                 delivery_timeout_ms=_DELIVERY_MS,
-                bootstrap_timeout_ms=_CONNECT_MS,
                 max_block_ms=_CONNECT_MS,
                 metrics_enabled=False,
             )
             count = len(self._producer.partitions_for(topic))
         except KafkaError as error:
-            message = f"the broker at {bootstrap} does not take records for topic {topic!r}: {error}"
-            raise BrokerError(message) from error
+            fault = f"the broker at {bootstrap} does not take records for topic {topic!r}: {error}"
+            if access is not None and access.has_password and "Unable to bootstrap" in str(error):
+                # kafka-python tries a wrong password for as long as it may, and then does not say that it was one.
+                fault = f"Kafka at {bootstrap} does not let {access.username} in; correct {_LOGIN}"
+            raise BrokerError(fault) from error
         # Kafka's own choice of a partition; murmur2 is slow in Python, and keys come again and again.
         self._partition = functools.lru_cache(2**16)(lambda key: (murmur2(key) & 0x7FFFFFFF) % count)
         self._topic = topic
@@ -325,18 +338,8 @@ class _Sender:
         self._first_failure = self._first_failure or error
 
 
-def _require_broker(bootstrap: str) -> None:
-    """Refuse at once where no broker is; Kafka's client would go on trying, and log every attempt."""
-    if not any(answers(address) for address in bootstrap.split(",")):
-        message = (
-            f"no Kafka broker answers at {bootstrap}; start one with `palearn broker start`, or say with "
-            "--bootstrap-servers where it is"
-        )
-        raise BrokerError(message)
-
-
-def _ensure_topic(servers: list[str], topic: str, partitions: int) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=_CONNECT_MS)
+def _ensure_topic(client: dict[str, Any], topic: str, partitions: int) -> None:
+    admin = KafkaAdminClient(**client)
     try:
         if topic not in admin.list_topics():
             admin.create_topics({topic: {"num_partitions": partitions}}, wait_for_metadata=True)

@@ -3,17 +3,20 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from palearn.config import Config, KafkaSource
+from palearn.config import Config
 from palearn.errors import StreamError
-from palearn.spark.store import Folder
+from palearn.kafka.jars import differing, read_checksums
+from palearn.spark.folder import Folder
 
 #: The Kafka connector, for ``spark-submit --packages``.
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+_CHECKSUMS = Path(__file__).with_name("connector.sha256")
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _DEFAULTS = {
@@ -24,6 +27,8 @@ _DEFAULTS = {
     # A bucket's rows should reach Python in one piece: its state travels again with each further piece.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.session.timeZone": "UTC",
+    # Plans show a source's and a sink's options. Spark's own pattern, and what else lets one into Kafka.
+    "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]key",
     # One thread a task: Spark's tasks are the parallelism.
     "spark.executorEnv.OMP_NUM_THREADS": "1",
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
@@ -56,8 +61,22 @@ def session(config: Config, *, name: str, master: str | None = None) -> SparkSes
     Raises
     ------
     StreamError
-        The Kafka connector is not on Spark's classpath.
+        The Kafka connector is not on Spark's classpath, or one of its jars is damaged.
     """
+    spark = _start(name, master, local=Folder(config.checkpoint).is_local, connector=True)
+    if not SparkConf().contains("spark.sql.shuffle.partitions"):
+        partitions = config.state.partitions or spark.sparkContext.defaultParallelism
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    _require_connector(spark, config)
+    return spark
+
+
+def reader(*, name: str, master: str | None = None) -> SparkSession:
+    """Return a session that reads what a job left; it needs no Kafka."""
+    return _start(name, master, local=False, connector=False)
+
+
+def _start(name: str, master: str | None, *, local: bool, connector: bool) -> SparkSession:
     inside_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if inside_submit:
         SparkContext._ensure_initialized()  # attached to spark-submit's JVM, SparkConf knows what it was given
@@ -67,55 +86,20 @@ def session(config: Config, *, name: str, master: str | None = None) -> SparkSes
         builder = builder.master(master)
     elif not given.contains("spark.master"):
         builder = builder.master("local[*]")
-    if not inside_submit and not given.contains("spark.jars.packages"):
+    if connector and not inside_submit and not given.contains("spark.jars.packages"):
         builder = builder.config("spark.jars.packages", CONNECTOR)
     # Workers must run the interpreter that has palearn, not whichever python3 comes first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    local = Folder(config.checkpoint).is_local
     for key, value in (_DEFAULTS | (_LOCAL_CHECKPOINT if local else {})).items():
         if not given.contains(key):
             builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    if not given.contains("spark.sql.shuffle.partitions"):
-        partitions = config.state.partitions or spark.sparkContext.defaultParallelism
-        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    _require_connector(spark, config)
-    return spark
-
-
-def require_topics(spark: SparkSession, kafka: KafkaSource) -> None:
-    """Raise a StreamError that says so when no broker answers or a topic is not there.
-
-    Spark itself would try for minutes, and then not name what is missing.
-    """
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    properties = jvm.java.util.Properties()
-    for name, value in kafka.client_options.items():
-        properties.setProperty(name, value)
-    for name in ("request.timeout.ms", "default.api.timeout.ms"):
-        properties.setProperty(name, "10000")
-    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
-    try:
-        there = set(admin.listTopics().names().get())
-    except Py4JJavaError as error:
-        reason = str(error.java_exception.getMessage()).partition(":")[2].strip()
-        raise StreamError(
-            f"no Kafka broker answers at {kafka.bootstrap_servers} ({reason}); start one (on this machine: palearn "
-            "broker start), or correct source.kafka.bootstrap_servers"
-        ) from None
-    finally:
-        admin.close()
-    missing = [topic for topic in kafka.topics if topic not in there]
-    if missing:
-        raise StreamError(
-            f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(missing)}; make it, or produce to it"
-        )
+    return builder.getOrCreate()
 
 
 def _require_connector(spark: SparkSession, config: Config) -> None:
     if config.source.kafka is None:
         return
+    _require_sound(spark.sparkContext.getConf().get("spark.jars", ""))
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     try:
@@ -128,22 +112,32 @@ def _require_connector(spark: SparkSession, config: Config) -> None:
         raise StreamError(f"Spark has no Kafka connector; run spark-submit --packages {CONNECTOR} …") from None
 
 
+def _require_sound(jars: str) -> None:
+    """Raise a StreamError if a jar of the connector, among the URIs of ``spark.jars``, is not what was published."""
+    checksums = read_checksums(_CHECKSUMS)
+    paths = [Path(unquote(urlsplit(uri).path)) for uri in jars.split(",")]
+    known = [path for path in paths if path.name in checksums and path.is_file()]
+    if fault := differing(known, checksums):
+        folder = known[0].parent
+        raise StreamError(f"{fault}, in {folder}; delete it there, delete {folder.parent}/cache, and start again")
+
+
 def fetch_connector() -> None:
     """Start Spark once with the connector, so that its jars are in the local cache afterwards.
 
     Raises
     ------
     StreamError
-        With the end of what Spark printed.
+        With the end of what Spark printed, or the name of a damaged jar.
     """
     start = (
-        "from pyspark.sql import SparkSession as S;"
-        f"S.builder.master('local[1]').config('spark.jars.packages', '{CONNECTOR}').config('spark.ui.enabled', 'false')"
-        ".getOrCreate().stop()"
+        "from pyspark.sql import SparkSession as S;s=S.builder.master('local[1]').config('spark.ui.enabled', 'false')"
+        f".config('spark.jars.packages', '{CONNECTOR}').getOrCreate();print(s.conf.get('spark.jars'));s.stop()"
     )
     done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=False)
     if done.returncode:
         raise StreamError(f"Spark could not fetch {CONNECTOR}: {done.stderr[-2000:]}{_STALE}")
+    _require_sound(done.stdout.splitlines()[-1])
 
 
 #: An interrupted Maven run leaves a POM without its jar, and Spark's resolver then gives up on it.

@@ -1,11 +1,15 @@
 """The broker: it starts, answers, keeps its topics, stops, and says plainly why it cannot start."""
 
+import contextlib
+import ipaddress
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kafka import KafkaAdminClient
@@ -95,6 +99,53 @@ def test_it_listens_on_this_machine_only_and_makes_no_topic_by_itself(broker_por
         client.close()
     assert answer["error_code"] == 3  # unknown topic
     assert "never-made" not in topics(broker_port)
+
+
+def test_kafka_s_own_settings_win_and_it_still_listens_on_this_machine_only(tmp_path: Path) -> None:
+    port, other, data = free_port_pair(), free_port_pair(), tmp_path / "data"
+    clients = f"CLIENT://127.0.0.1:{port},EXTRA://127.0.0.1:{other}"
+    settings = {
+        "listeners": f"{clients},CONTROLLER://127.0.0.1:{port + 1}",
+        "advertised.listeners": clients,
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,EXTRA:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "num.partitions": "9",
+        "broker.rack": "a\\b: é☃🗝",
+    }
+    broker.start(port, data, settings=settings)
+    try:
+        pid = broker.status(port, data).pid
+        assert pid is not None
+        assert {address for address, _ in listening(pid)} == {"127.0.0.1"}
+        assert {port, port + 1, other} <= {number for _, number in listening(pid)}
+        client = KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{other}")
+        try:
+            assert [node["rack"] for node in client.describe_cluster()["brokers"]] == [settings["broker.rack"]]
+            client.create_topics({"default": {"num_partitions": -1}}, wait_for_metadata=True)
+            (answer,) = client.describe_topics(["default"])
+            assert len(answer["partitions"]) == 9
+        finally:
+            client.close()
+        assert (data / "server.properties").stat().st_mode & 0o077 == 0  # passwords of key stores may be among them
+    finally:
+        broker.stop(port, data)
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    """Return the addresses and ports that a process listens on, from Linux's own tables."""
+    sockets = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(link))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                address, _, number = local.partition(":")
+                words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
+                ip = ipaddress.ip_address(b"".join(words))
+                found.add((str(getattr(ip, "ipv4_mapped", None) or ip), int(number, 16)))
+    return found
 
 
 @pytest.fixture
@@ -202,6 +253,57 @@ def test_without_a_network_the_jars_cannot_be_fetched(tmp_path: Path, monkeypatc
     left = tmp_path / "palearn" / "kafka-4.3.1.partial" / "jars"
     left.mkdir(parents=True)  # what an interrupted download leaves is not taken for the jars
     with pytest.raises(BrokerError, match=r"cannot fetch Kafka 4\.3\.1 from Maven Central.*HTTPS_PROXY"):
+        jars.kafka_jars()
+    assert not (tmp_path / "palearn" / "kafka-4.3.1").exists()
+
+
+@pytest.fixture
+def cached_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a cache's folder of links to the jars."""
+    originals = jars.kafka_jars()
+    folder = tmp_path / "palearn" / originals.name
+    folder.mkdir(parents=True)
+    for jar in originals.iterdir():
+        (folder / jar.name).symlink_to(jar)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return folder
+
+
+def test_a_flipped_byte_of_a_jar_is_found_before_it_runs(cached_jars: Path, tmp_path: Path) -> None:
+    assert jars.kafka_jars() == cached_jars
+    jar = cached_jars / "re2j-1.8.jar"
+    content = bytearray(jar.read_bytes())
+    content[len(content) // 2] ^= 1
+    jar.unlink()
+    jar.write_bytes(content)
+    with pytest.raises(BrokerError) as caught:
+        broker.start(free_port_pair(), tmp_path / "data")
+    assert str(caught.value) == (
+        f"re2j-1.8.jar is damaged, or not what Maven Central has under that name, in {cached_jars}; delete that "
+        "folder, and the next start fetches Kafka anew"
+    )
+
+
+def test_a_jar_too_few_or_too_many_is_found(cached_jars: Path) -> None:
+    (cached_jars / "re2j-1.8.jar").rename(cached_jars / "zzz.jar")
+    with pytest.raises(BrokerError, match=r"re2j-1\.8\.jar is missing, in .*delete that folder"):
+        jars.kafka_jars()
+    shutil.copy(cached_jars / "zzz.jar", cached_jars / "re2j-1.8.jar")
+    with pytest.raises(BrokerError, match=r"zzz\.jar is damaged, or not what Maven Central has"):
+        jars.kafka_jars()
+
+
+def test_what_is_fetched_is_compared_before_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log4j-core-2.25.4.jar").write_bytes(b"not what was published")
+    artifact = SimpleNamespace(artifactId="log4j-core", version="2.25.4", resolve=lambda: jar)
+    jar, dependency = tmp_path / "log4j-core-2.25.4.jar", SimpleNamespace(artifact=artifact, scope="compile")
+    resolver = SimpleNamespace(resolve=lambda wanted: ([dependency], []))
+    maven = SimpleNamespace(create_dependency=lambda name: dependency, resolver=resolver)
+    monkeypatch.setattr("jgo.maven.MavenContext", lambda **options: maven)
+    monkeypatch.setattr(jars.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(jars, "read_checksums", lambda file: {jar.name: "0" * 64})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(BrokerError, match=r"cannot fetch Kafka 4\.3\.1.*log4j-core-2\.25\.4\.jar is damaged, or not"):
         jars.kafka_jars()
     assert not (tmp_path / "palearn" / "kafka-4.3.1").exists()
 

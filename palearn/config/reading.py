@@ -1,196 +1,26 @@
-"""The configuration: YAML, typed, checked whole before anything starts.
+"""A configuration from YAML: expanded, overridden and checked whole before anything starts.
 
 Every fault is collected and told at once, with its path; an unknown key names the nearest right one.
-``${NAME}`` in a text is replaced by the environment variable; ``--set learners.0.C=0.5`` overrides a value.
+``${NAME}`` in a text is replaced by the environment variable, ``${file:PATH}`` by the file's content; ``--set
+learners.0.C=0.5`` overrides a value.
 """
 
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import yaml
-from msgspec import Meta
 
-from palearn.assembly import Limits
-from palearn.bucket import Plan
+from palearn.config.schema import Config, KeyRule, learner_of
+from palearn.config.section import Section
 from palearn.errors import ConfigError, LearnerError
-from palearn.learners import LEARNERS, TASKS, Learner
+from palearn.learners import TASKS
 from palearn.model import check_views
-from palearn.models import Settings
-from palearn.records import Form, LabelValue, Record, decoder
-from palearn.results import TABLES
-
-Count = Annotated[int, Meta(ge=1)]
-Text = Annotated[str, Meta(min_length=1)]
-
-
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class KafkaSource(_Part, frozen=True):
-    """Topics of a Kafka cluster; ``options`` go to Spark's Kafka source as they are."""
-
-    bootstrap_servers: Text
-    topics: Annotated[list[Text], Meta(min_length=1)]
-    starting_offsets: Text = "earliest"
-    max_offsets_per_trigger: Count = 100_000
-    options: dict[str, str] = {}
-
-    @property
-    def client_options(self) -> dict[str, str]:
-        """What any client of the cluster needs: its address and the options that let one in."""
-        allowed = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
-        access = {k.removeprefix("kafka."): v for k, v in self.options.items() if k.startswith(allowed)}
-        return {"bootstrap.servers": self.bootstrap_servers, **access}
-
-
-class FilesSource(_Part, frozen=True):
-    """Files instead of Kafka, for replay; ``format`` None: by suffix."""
-
-    path: Text | list[Text]
-    format: Text | None = None
-
-
-class Source(_Part, frozen=True):
-    """Where records come from: one of the two."""
-
-    kafka: KafkaSource | None = None
-    files: FilesSource | None = None
-
-
-class KeyRule(_Part, frozen=True):
-    """Where a record's key is, if not in the Kafka record's key: a field of the value, or one constant."""
-
-    field: Text | None = None
-    constant: Text | None = None
-
-
-class Records(_Part, frozen=True):
-    """How records are read; see :mod:`palearn.records`."""
-
-    format: Literal["json"] = "json"
-    key: Literal["record"] | KeyRule = "record"
-    task: Literal["binary", "multiclass"] = "binary"
-    positive: LabelValue | None = None
-    bias: bool = True
-    views: list[Text] | None = None
-    topics: dict[str, Form] = {}
-    max_bytes: Count = 1_048_576
-
-
-class State(_Part, frozen=True):
-    """How models are spread and bounded.
-
-    ``buckets`` of keys are Spark's groups; ``partitions`` shuffle partitions hold them (None: as many as
-    Spark has cores); ``max_keys`` a bucket and ``max_features`` a key are bounds that are counted when they
-    bite. ``buckets`` and ``partitions`` are fixed by a checkpoint's first batch.
-    """
-
-    buckets: Annotated[int, Meta(ge=1, le=10_000_000)] = 64
-    partitions: Count | None = None
-    max_keys: Count | None = None
-    max_features: Count = 10_000
-
-
-class Metrics(_Part, frozen=True):
-    """Window of the rolling error (examples) and factor of the faded error."""
-
-    window: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
-    fading: Annotated[float, Meta(gt=0, le=1)] = 0.999
-
-
-class Table(_Part, frozen=True):
-    """Options of an output table: also write it to a Kafka topic."""
-
-    kafka: Text | None = None
-
-
-class ModelsTable(Table, frozen=True):
-    """Options of the models table: a snapshot of the keys changed every so many batches."""
-
-    every: Count = 1
-
-
-class Output(_Part, frozen=True):
-    """Folder of the tables; a table is false, or its options."""
-
-    path: Text
-    models: Literal[False] | ModelsTable = ModelsTable()
-    metrics: Literal[False] | Table = Table()
-    predictions: Literal[False] | Table = False
-    rejected: Literal[False] | Table = Table()
-    expired: Literal[False] | Table = Table()
-    accounts: Literal[False] | Table = Table()
-
-    @property
-    def topics(self) -> dict[str, str]:
-        """Table -> Kafka topic of the tables that go to one."""
-        options = {name: getattr(self, name) for name in (*TABLES, "accounts")}
-        return {name: table.kafka for name, table in options.items() if table and table.kafka}
-
-
-class ProcessingTime(_Part, frozen=True):
-    """Start a batch at this interval, e.g. ``10s``."""
-
-    processing_time: Text
-
-
-class Config(_Part, frozen=True):
-    """The whole configuration; source, learners, output and checkpoint are enough."""
-
-    source: Source
-    learners: Annotated[list[dict[str, Any]], Meta(min_length=1)]
-    output: Output
-    checkpoint: Text
-    records: Records = Records()
-    assembly: Limits = Limits()
-    state: State = State()
-    metrics: Metrics = Metrics()
-    trigger: Literal["available_now"] | ProcessingTime = "available_now"
-
-    @property
-    def settings(self) -> Settings:
-        """What all models share."""
-        records = self.records
-        return Settings(
-            task=records.task,
-            positive=records.positive,
-            bias=records.bias,
-            views=tuple(records.views or ()),
-            window=self.metrics.window,
-            fading=self.metrics.fading,
-            max_features=self.state.max_features,
-        )
-
-    @property
-    def plan(self) -> Plan:
-        """What a bucket of keys needs to know."""
-        tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
-        learners = tuple(self.make_learners())
-        records = self.records
-        return Plan(
-            self.settings, learners, self.state.max_keys, records.max_bytes, tables, self.assembly, records.topics
-        )
-
-    def make_learners(self) -> list[Learner]:
-        """Return the learners that race on the stream."""
-        return [_learner(item, self.records.task) for item in self.learners]
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        """What a checkpoint's state depends on; a checkpoint is refused to a configuration that differs here."""
-        return {
-            "learners": [learner.identity for learner in self.make_learners()],
-            "records": msgspec.to_builtins(self.records),
-            "state": msgspec.to_builtins(self.state),
-            "metrics": msgspec.to_builtins(self.metrics),
-            "assembly": msgspec.to_builtins(self.assembly),
-        }
+from palearn.records import Record, decoder
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -278,7 +108,7 @@ def _learner_faults(tree: dict[str, Any], faults: list[str]) -> None:
         if not isinstance(item, dict):
             continue
         try:
-            name = _learner(item, task).name
+            name = learner_of(item, task).name
         except LearnerError as error:
             faults.append(f"learners.{i}: {error}")
             continue
@@ -296,6 +126,8 @@ def _check(config: Config, faults: list[str]) -> None:
         faults.append("records.key: give 'record', {field: NAME} or {constant: TEXT}")
     if records.positive is not None and records.task != "binary":
         faults.append(f"records.positive is for the binary task, records.task is {records.task}")
+    if source.kafka is not None and source.kafka.access is not None:
+        faults += [f"source.kafka.access.{fault}" for fault in source.kafka.access.faults()]
     for topic, form in records.topics.items():
         if form.view is not None and form.view not in (records.views or ()):
             faults.append(f"records.topics.{topic}.view: {form.view!r} is none of records.views {records.views or []}")
@@ -323,19 +155,8 @@ def _check(config: Config, faults: list[str]) -> None:
             faults.append(f"learners.{i}: as_printed is the paper's algorithm for two views; set records.views: [A, B]")
 
 
-def _learner(item: Mapping[str, Any], task: str) -> Learner:
-    options = dict(item)
-    algorithm = options.pop("algorithm", None)
-    name = options.pop("name", algorithm)
-    if not isinstance(algorithm, str) or not isinstance(name, str) or not name:
-        raise LearnerError(
-            f"a learner needs an algorithm ({', '.join(LEARNERS)}) and may have a name; got {dict(item)}"
-        )
-    tie, view = options.pop("tie", "negative"), options.pop("view", None)
-    return Learner(name, algorithm, task=task, tie=tie, view=view, options=options)
-
-
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
+#: ``${NAME}`` of the environment, or ``${file:PATH}``.
+_VARIABLE = re.compile(r"\$\{(?:file:([^}]+)|(\w+))\}")
 
 
 def _expand(node: Any, path: str, faults: list[str]) -> Any:
@@ -345,17 +166,52 @@ def _expand(node: Any, path: str, faults: list[str]) -> Any:
         return [_expand(item, f"{path}.{i}", faults) for i, item in enumerate(node)]
     if not isinstance(node, str):
         return node
-    for name in _VARIABLE.findall(node):
-        if name not in os.environ:
-            faults.append(f"{path}: the environment variable {name} is not set")
-    return _VARIABLE.sub(lambda match: os.environ.get(match[1], ""), node)
+
+    if "${" in _VARIABLE.sub("", node):
+        faults.append(f"{path}: ${{ begins a variable, ${{NAME}} or ${{file:PATH}}, and this is neither")
+
+    def content(found: re.Match[str]) -> str:
+        file, name = found.groups()
+        try:
+            return _variable(name) if file is None else _content(file)
+        except ConfigError as error:
+            faults.append(f"{path}: {error}")
+            return ""
+
+    return _VARIABLE.sub(content, node)
+
+
+def _variable(name: str) -> str:
+    try:
+        text = os.environ[name]
+        text.encode()
+    except KeyError:
+        raise ConfigError(f"the environment variable {name} is not set") from None
+    except UnicodeEncodeError:
+        raise ConfigError(f"the environment variable {name} is no UTF-8 text") from None
+    return text
+
+
+def _content(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise ConfigError(f"the file {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the file {file} is no UTF-8 text") from None
 
 
 def _override(tree: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     if not equals or not path:
-        raise ConfigError(f"--set takes PATH=VALUE such as learners.0.C=0.5, got {override!r}")
+        raise ConfigError("--set takes PATH=VALUE, such as learners.0.C=0.5")
     value = read_yaml(text, f"--set {path}")
+    for name, leaf in _leaves(path, value):
+        if _SECRET.search(name) and not _VARIABLE.search(str(leaf)):
+            raise ConfigError(
+                f"--set {name}: every user of this machine can read a command line; give '${{NAME}}' (an environment "
+                "variable) or '${file:PATH}', in single quotes, or set it in the configuration file"
+            )
     *parents, last = path.split(".")
     node: Any = tree
     try:
@@ -366,6 +222,19 @@ def _override(tree: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {path}: a list is addressed by numbers from 0") from None
     except (AttributeError, TypeError):
         raise ConfigError(f"--set {path}: a part of this path is a value, it holds nothing") from None
+
+
+#: Values that open something; Kafka's own options are among them.
+_SECRET = re.compile(r"^source\..*(password|secret|jaas|token|keystore\.key)")
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the content of every value in a value."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(f"{path}.{key}", item)
+    else:
+        yield path, value
 
 
 def _fields(node: dict[str, Any], kind: Any, path: str, faults: list[str]) -> None:
@@ -393,7 +262,7 @@ def _sentence(error: msgspec.ValidationError) -> str:
     return text.replace(" - at `$.", " - at `").replace(" - at `$", " - at `")
 
 
-def _structs(kind: Any) -> list[type[_Part]]:
+def _structs(kind: Any) -> list[type[Section]]:
     if isinstance(kind, type):
-        return [kind] if issubclass(kind, _Part) else []
+        return [kind] if issubclass(kind, Section) else []
     return [struct for part in get_args(kind) for struct in _structs(part)]

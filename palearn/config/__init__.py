@@ -1,0 +1,7 @@
+"""The configuration: YAML, typed, checked whole before anything starts."""
+
+from palearn.config.access import Access
+from palearn.config.reading import load, parse, read_yaml
+from palearn.config.schema import Config, KafkaSource, KeyRule, ProcessingTime, Source
+
+__all__ = ["Access", "Config", "KafkaSource", "KeyRule", "ProcessingTime", "Source", "load", "parse", "read_yaml"]

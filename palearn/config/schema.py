@@ -1,0 +1,210 @@
+"""The sections of a configuration and their types; :mod:`palearn.config.reading` checks what no single one can say."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from palearn.assembly import Limits
+from palearn.bucket import Plan
+from palearn.config.access import Access
+from palearn.config.section import Section, Text
+from palearn.errors import LearnerError
+from palearn.learners import LEARNERS, Learner
+from palearn.models import Settings
+from palearn.records import Form, LabelValue
+from palearn.results import TABLES
+
+Count = Annotated[int, Meta(ge=1)]
+
+
+class KafkaSource(Section, frozen=True):
+    """Topics of a Kafka cluster; ``options`` go to Spark's Kafka source as they are."""
+
+    bootstrap_servers: Text
+    topics: Annotated[list[Text], Meta(min_length=1)]
+    starting_offsets: Text = "earliest"
+    max_offsets_per_trigger: Count = 100_000
+    access: Access | None = None
+    options: dict[str, str | bool | int | float] = msgspec.field(default_factory=dict)
+
+    @property
+    def spark_options(self) -> dict[str, str]:
+        """``options`` as texts, which Spark wants; YAML's ``false`` is a truth value."""
+        return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in self.options.items()}
+
+    @property
+    def client_options(self) -> dict[str, str]:
+        """What any Java client of the cluster needs: its address and the options that let one in."""
+        allowed = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+        given = {k.removeprefix("kafka."): v for k, v in self.spark_options.items() if k.startswith(allowed)}
+        access = {} if self.access is None else self.access.java_options()
+        return {"bootstrap.servers": self.bootstrap_servers, **access, **given}
+
+
+class FilesSource(Section, frozen=True):
+    """Files instead of Kafka, for replay; ``format`` None: by suffix."""
+
+    path: Text | list[Text]
+    format: Text | None = None
+
+
+class Source(Section, frozen=True):
+    """Where records come from: one of the two."""
+
+    kafka: KafkaSource | None = None
+    files: FilesSource | None = None
+
+
+class KeyRule(Section, frozen=True):
+    """Where a record's key is, if not in the Kafka record's key: a field of the value, or one constant."""
+
+    field: Text | None = None
+    constant: Text | None = None
+
+
+class Records(Section, frozen=True):
+    """How records are read; see :mod:`palearn.records`."""
+
+    format: Literal["json"] = "json"
+    key: Literal["record"] | KeyRule = "record"
+    task: Literal["binary", "multiclass"] = "binary"
+    positive: LabelValue | None = None
+    bias: bool = True
+    views: list[Text] | None = None
+    topics: dict[str, Form] = msgspec.field(default_factory=dict)
+    max_bytes: Count = 1_048_576
+
+
+class State(Section, frozen=True):
+    """How models are spread and bounded.
+
+    ``buckets`` of keys are Spark's groups; ``partitions`` shuffle partitions hold them (None: as many as
+    Spark has cores); ``max_keys`` a bucket and ``max_features`` a key are bounds that are counted when they
+    bite. ``buckets`` and ``partitions`` are fixed by a checkpoint's first batch.
+    """
+
+    buckets: Annotated[int, Meta(ge=1, le=10_000_000)] = 64
+    partitions: Count | None = None
+    max_keys: Count | None = None
+    max_features: Count = 10_000
+
+
+class Metrics(Section, frozen=True):
+    """Window of the rolling error (examples) and factor of the faded error."""
+
+    window: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
+    fading: Annotated[float, Meta(gt=0, le=1)] = 0.999
+
+
+class Table(Section, frozen=True):
+    """Options of an output table: also write it to a Kafka topic."""
+
+    kafka: Text | None = None
+
+
+class ModelsTable(Table, frozen=True):
+    """Options of the models table: a snapshot of the keys changed every so many batches."""
+
+    every: Count = 1
+
+
+class Output(Section, frozen=True):
+    """Folder of the tables; a table is false, or its options."""
+
+    path: Text
+    models: Literal[False] | ModelsTable = ModelsTable()
+    metrics: Literal[False] | Table = Table()
+    predictions: Literal[False] | Table = False
+    rejected: Literal[False] | Table = Table()
+    expired: Literal[False] | Table = Table()
+    accounts: Literal[False] | Table = Table()
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """Table -> Kafka topic of the tables that go to one."""
+        options = {name: getattr(self, name) for name in (*TABLES, "accounts")}
+        return {name: table.kafka for name, table in options.items() if table and table.kafka}
+
+
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_INTERVAL = rf"^[0-9]+ ?({'|'.join(_UNITS)}|(millisecond|second|minute|hour|day)s?)$"
+
+
+class ProcessingTime(Section, frozen=True):
+    """Start a batch at this interval, e.g. ``10s`` or ``5 minutes``."""
+
+    processing_time: Annotated[str, Meta(pattern=_INTERVAL)]
+
+    @property
+    def interval(self) -> str:
+        """The interval as Spark reads it, which knows no short units."""
+        unit = self.processing_time.lstrip("0123456789").strip()
+        return f"{self.processing_time.removesuffix(unit).strip()} {_UNITS.get(unit, unit)}"
+
+
+class Config(Section, frozen=True):
+    """The whole configuration; source, learners, output and checkpoint are enough."""
+
+    source: Source
+    learners: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    output: Output
+    checkpoint: Text
+    records: Records = Records()
+    assembly: Limits = Limits()
+    state: State = State()
+    metrics: Metrics = Metrics()
+    trigger: Literal["available_now"] | ProcessingTime = "available_now"
+
+    @property
+    def settings(self) -> Settings:
+        """What all models share."""
+        records = self.records
+        return Settings(
+            task=records.task,
+            positive=records.positive,
+            bias=records.bias,
+            views=tuple(records.views or ()),
+            window=self.metrics.window,
+            fading=self.metrics.fading,
+            max_features=self.state.max_features,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """What a bucket of keys needs to know."""
+        tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
+        learners = tuple(self.make_learners())
+        records = self.records
+        return Plan(
+            self.settings, learners, self.state.max_keys, records.max_bytes, tables, self.assembly, records.topics
+        )
+
+    def make_learners(self) -> list[Learner]:
+        """Return the learners that race on the stream."""
+        return [learner_of(item, self.records.task) for item in self.learners]
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What a checkpoint's state depends on; a checkpoint is refused to a configuration that differs here."""
+        return {
+            "learners": [learner.identity for learner in self.make_learners()],
+            "records": msgspec.to_builtins(self.records),
+            "state": msgspec.to_builtins(self.state),
+            "metrics": msgspec.to_builtins(self.metrics),
+            "assembly": msgspec.to_builtins(self.assembly),
+        }
+
+
+def learner_of(item: Mapping[str, Any], task: str) -> Learner:
+    """Return the learner of an item of ``learners``, or raise a LearnerError."""
+    options = dict(item)
+    algorithm = options.pop("algorithm", None)
+    name = options.pop("name", algorithm)
+    if not isinstance(algorithm, str) or not isinstance(name, str) or not name:
+        raise LearnerError(
+            f"a learner needs an algorithm ({', '.join(LEARNERS)}) and may have a name; got {dict(item)}"
+        )
+    tie, view = options.pop("tie", "negative"), options.pop("view", None)
+    return Learner(name, algorithm, task=task, tie=tie, view=view, options=options)

@@ -1,0 +1,93 @@
+"""What Kafka says of the configured topics, asked through the client that the connector brings."""
+
+from types import TracebackType
+from typing import Any, Self
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from palearn.config import KafkaSource
+from palearn.errors import StreamError
+from palearn.kafka import reach
+
+#: Who has just started a job wants to know soon that no broker is there; a busy machine needs its time to answer.
+START_MS = 30_000
+
+
+class NoAnswer(StreamError):
+    """No broker answers."""
+
+
+class Topics:
+    """The topics of a source; a connection that stays open, to be used with ``with``."""
+
+    def __init__(self, spark: SparkSession, kafka: KafkaSource) -> None:
+        self._kafka = kafka
+        if "kafka.security.protocol" not in kafka.options:  # Java's own options only Java knows
+            reach.require(kafka.bootstrap_servers, kafka.access)
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        self._options: Any = jvm.org.apache.kafka.clients.admin.ListTopicsOptions
+        properties = jvm.java.util.Properties()
+        for name, value in kafka.client_options.items():
+            properties.setProperty(name, value)
+        properties.setProperty("request.timeout.ms", "10000")
+        try:
+            self._admin: Any = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        except Py4JJavaError as error:
+            cause = error.java_exception.getCause() or error.java_exception
+            raise StreamError(f"source.kafka: Kafka's client refuses its options: {cause.getMessage()}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admin.close()
+
+    def ids(self, timeout_ms: int = START_MS) -> dict[str, str]:
+        """Return the id of each topic: another one if it is deleted and made again.
+
+        Raises
+        ------
+        NoAnswer
+            No broker answers in that time.
+        StreamError
+            None lets us in, or a topic is not there.
+        """
+        servers = self._kafka.bootstrap_servers
+        try:
+            there = self._admin.listTopics(self._options().timeoutMs(timeout_ms)).namesToListings().get()
+        except Py4JJavaError as error:
+            raise _no_answer(servers, str(error.java_exception.getMessage())) from None
+        missing = [topic for topic in self._kafka.topics if topic not in there]
+        if missing:
+            raise StreamError(
+                f"Kafka at {servers} has no topic {', '.join(missing)}; make it, or produce to it. If the checkpoint "
+                "began with it, it was deleted: start over with a new checkpoint and a new output"
+            )
+        return {topic: there[topic].topicId().toString() for topic in self._kafka.topics}
+
+
+def require_topics(spark: SparkSession, kafka: KafkaSource) -> None:
+    """Raise a StreamError that says so when no broker answers or a topic is not there."""
+    with Topics(spark, kafka) as topics:
+        topics.ids()
+
+
+def _no_answer(servers: str, message: str) -> StreamError:
+    kind, _, reason = message.partition(":")
+    if kind.endswith("SslAuthenticationException"):
+        return StreamError(
+            f"the TLS handshake with Kafka at {servers} failed ({reason.strip()}); source.kafka.access.ca must name "
+            "the authority that signed the broker's certificate, which must be made out to that host"
+        )
+    if kind.endswith(("AuthenticationException", "AuthorizationException")):
+        return StreamError(
+            f"Kafka at {servers} does not let this job in ({reason.strip()}); correct source.kafka.access"
+        )
+    return NoAnswer(
+        f"no Kafka broker answers at {servers} ({reason.strip()}); start one (on this machine: palearn broker start), "
+        "correct source.kafka.bootstrap_servers, or set source.kafka.access if it asks for TLS or a password"
+    )
