@@ -104,7 +104,9 @@ class Bucket:
         self.summary.records += len(chunk.value)
         evicted = self.models.features_evicted
         signed = self.plan.settings.task == "binary" and self.plan.settings.positive is None
-        accepted, faults = check(chunk, self.plan.max_bytes, signed=signed, forms=self.plan.forms)
+        accepted, faults = check(
+            chunk, self.plan.max_bytes, signed=signed, forms=self.plan.forms, features=self.models.max_features
+        )
         for fault in faults:
             self._reject(chunk.key[fault.row], _part(chunk, fault.row), fault.error)
         flat, unusable = flatten(accepted.record, self.models.vocabulary, self.models.max_features)

@@ -8,11 +8,8 @@ import numpy as np
 from numba import njit
 
 from palearn.errors import RecordError
-from palearn.records import BIAS, Record
+from palearn.records import BIAS, MAX_NAME, Record, name_too_long, too_many_features
 from palearn.types import FloatArray, Int32Array, IntArray
-
-#: A feature's name may be this long, in characters.
-MAX_NAME = 512
 
 
 class _Names(dict[str, int]):
@@ -65,8 +62,7 @@ class Vocabulary:
 def name_fault(name: str) -> RecordError | None:
     """Return why a feature may not be named so, or None."""
     if len(name) > MAX_NAME:
-        detail = f"a feature's name has {len(name)} characters, at most {MAX_NAME} are allowed"
-        return RecordError("name_too_long", detail)
+        return name_too_long(len(name))
     return RecordError("reserved_name", f"the feature name {BIAS!r} is the bias's own") if name == BIAS else None
 
 
@@ -174,8 +170,7 @@ def _check(flat: Flat, vocabulary: Vocabulary, limit: int, faults: dict[int, Rec
     sizes = np.diff(ends)
     if sizes.size and sizes.max() > limit:
         for row in np.flatnonzero(sizes > limit).tolist():
-            detail = f"the record has {sizes[row]} features, at most {limit} are allowed (state.max_features)"
-            faults.setdefault(row, RecordError("too_many_features", detail))
+            faults.setdefault(row, too_many_features(int(sizes[row]), limit))
     finite = np.isfinite(flat.value)
     if not finite.all():
         for entry in np.flatnonzero(~finite).tolist():

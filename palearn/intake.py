@@ -46,7 +46,7 @@ class Fault(NamedTuple):
 
 
 def check(
-    chunk: Chunk, most: int, *, signed: bool, forms: Mapping[str, Form] | None = None
+    chunk: Chunk, most: int, *, signed: bool, forms: Mapping[str, Form] | None = None, features: int = 2**31
 ) -> tuple[Accepted, list[Fault]]:
     """Return the records that are well formed and have a key, in the order of (topic, partition, offset).
 
@@ -60,11 +60,15 @@ def check(
         Whether labels must be numbers or booleans (binary without ``positive``).
     forms
         Topics whose values differ from the format.
+    features
+        The most features of a value that is read here.
     """
     rows = _order(chunk)
     values = [chunk.value[row] for row in rows]
     records = (
-        _records_of_topics(values, [chunk.topic[row] for row in rows], most, forms) if forms else _records(values, most)
+        _records_of_topics(values, [chunk.topic[row] for row in rows], most, features, forms)
+        if forms
+        else _records(values, most, features)
     )
     raw = [chunk.key[row] for row in rows]
     texts = {key: _key_text(key) for key in set(raw)}
@@ -87,22 +91,23 @@ def check(
     return accepted, faults
 
 
-def _records(values: list[Value], most: int, form: Form = PLAIN) -> list[Record | RecordError]:
+def _records(values: list[Value], most: int, features: int, form: Form = PLAIN) -> list[Record | RecordError]:
     if not {Record, RecordError}.isdisjoint(map(type, values)):
         return [
-            _checked(v) if isinstance(v, Record | RecordError) else decode_values([v], most, form)[0] for v in values
+            _checked(v) if isinstance(v, Record | RecordError) else decode_values([v], most, form, features)[0]
+            for v in values
         ]
-    return decode_values(values, most, form)  # type: ignore[arg-type]
+    return decode_values(values, most, form, features)  # type: ignore[arg-type]
 
 
 def _records_of_topics(
-    values: list[Value], topics: list[str], most: int, forms: Mapping[str, Form]
+    values: list[Value], topics: list[str], most: int, features: int, forms: Mapping[str, Form]
 ) -> list[Record | RecordError]:
     """Decode the values topic by topic; they are in the order of their topics."""
     out: list[Record | RecordError] = []
     for topic, run in groupby(topics):
         stop = len(out) + sum(1 for _ in run)
-        out += _records(values[len(out) : stop], most, forms.get(topic, PLAIN))
+        out += _records(values[len(out) : stop], most, features, forms.get(topic, PLAIN))
     return out
 
 

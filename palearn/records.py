@@ -55,6 +55,8 @@ REASONS = (
 
 #: Name of the constant feature that ``bias: true`` adds; records may not use it.
 BIAS = "(bias)"
+#: A feature's name may be this long, in characters.
+MAX_NAME = 512
 
 
 class Record(msgspec.Struct, gc=False, omit_defaults=True):
@@ -178,10 +180,19 @@ def check_weight(weight: float) -> None:
         raise RecordError("bad_weight", f"weight must be a finite number > 0, got {_short(weight)}")
 
 
-def decode_values(values: Sequence[bytes | None], most: int, form: Form = PLAIN) -> list[Record | RecordError]:
-    """Return each value's record, or why it is none; ``most`` is the longest value allowed, in bytes.
+def decode_values(
+    values: Sequence[bytes | None], most: int, form: Form = PLAIN, features: int = 2**31
+) -> list[Record | RecordError]:
+    """Return each value's record, or why it is none.
 
     All at once in C where every value is well formed, which they mostly are; else one by one.
+
+    Parameters
+    ----------
+    values
+        Values of a topic of that form.
+    most, features
+        The longest value allowed, in bytes, and the most features: a record with more is not held until all are read.
     """
     try:
         found: list[Record] = list(map(decoder(form), values))  # type: ignore[arg-type]
@@ -190,30 +201,37 @@ def decode_values(values: Sequence[bytes | None], most: int, form: Form = PLAIN)
             [value.decode() for value in values]  # type: ignore[union-attr]
     except (*_REFUSED, RecordError):
         regular = False
-    if regular and all(_is_regular(record, value) for record, value in zip(found, values, strict=True)):
+    if regular and all(_is_regular(record, value, features) for record, value in zip(found, values, strict=True)):
         return found  # type: ignore[return-value]
-    return [_record_or_fault(value, most, form) for value in values]
+    found = []
+    return [_record_or_fault(value, most, form, features) for value in values]
 
 
-def _is_regular(record: Record, value: bytes | None) -> bool:
-    """Whether the fast decoder saw all there is: features, or a label for an id.
+def _is_regular(record: Record, value: bytes | None, most: int) -> bool:
+    """Whether the fast decoder saw all there is, and no more than may be: features, or a label for an id.
 
     A label may stand beside ``x`` (or an escaped name of it), which only the careful one reads.
     """
     if record.weight is not None:
         return False
     if record.features or record.views:
-        return True
+        return _size(record) <= most
     alone = record.features is None and record.views is None and record.label is not None and record.id is not None
     return alone and value is not None and b'"x"' not in value and b"\\" not in value
 
 
-def _record_or_fault(value: bytes | None, most: int, form: Form) -> Record | RecordError:
+def _size(record: Record) -> int:
+    """Return how many features a record has."""
+    return len(record.features or ()) + (sum(map(len, record.views.values())) if record.views else 0)
+
+
+def _record_or_fault(value: bytes | None, most: int, form: Form, features: int) -> Record | RecordError:
     if value is not None and len(value) > most:
         detail = f"the value has {len(value)} bytes, at most {most} are allowed (records.max_bytes)"
         return RecordError("too_large", detail)
     try:
-        return decode_value(value, form)
+        record = decode_value(value, form)
+        return record if _size(record) <= features else too_many_features(_size(record), features)
     except RecordError as fault:
         return fault
 
@@ -334,6 +352,8 @@ def numbers(where: str, features: Any) -> dict[str, float]:
         elif isinstance(item, Real):
             out[name] = out.get(name, 0.0) + number(name, item)
         elif isinstance(item, list):
+            if len(name) > MAX_NAME:  # it would be repeated with every word
+                raise name_too_long(len(name))
             for word in item:
                 if not isinstance(word, str):
                     raise RecordError(
@@ -345,6 +365,17 @@ def numbers(where: str, features: Any) -> dict[str, float]:
                 "bad_features", f"feature {name[:60]!r} must be a number, boolean, text, list of text or null"
             )
     return out
+
+
+def name_too_long(size: int) -> RecordError:
+    """Return what is wrong with a feature's name of so many characters."""
+    return RecordError("name_too_long", f"a feature's name has {size} characters, at most {MAX_NAME} are allowed")
+
+
+def too_many_features(size: int, most: int) -> RecordError:
+    """Return what is wrong with a record of so many features."""
+    detail = f"the record has {size} features, at most {most} are allowed (state.max_features)"
+    return RecordError("too_many_features", detail)
 
 
 def number(name: str, item: Real | float) -> float:

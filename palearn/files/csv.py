@@ -1,6 +1,7 @@
 """CSV: a header line, then one row a record; a number is a number, empty is absent, any other text is one-hot."""
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -63,12 +64,12 @@ def _csv_header(path: Path, rows: Iterator[list[str]], lines: _CsvLines, label: 
         message = f"{path}: the first line is no CSV header: {error}"
         raise FileFormatError(message) from None
     if lines.fault is not None or not header or not all(header):
-        problem = lines.fault.detail if lines.fault else f"got {header[:30]}"
+        problem = lines.fault.detail if lines.fault else f"got {header[:30]!s:.300}"
         message = f"{path}: the first line must name every column; {problem}"
         raise FileFormatError(message)
     if len(set(header)) != len(header):
-        twice = next(name for name in header if header.count(name) > 1)
-        message = f"{path}: column {twice!r} stands twice in the header"
+        twice = Counter(header).most_common(1)[0][0]
+        message = f"{path}: column {twice!r:.80} stands twice in the header"
         raise FileFormatError(message)
     if label not in header:
         raise no_label(path, label, header)
@@ -77,7 +78,7 @@ def _csv_header(path: Path, rows: Iterator[list[str]], lines: _CsvLines, label: 
 
 def no_label(path: Path, label: str, columns: list[str]) -> FileFormatError:
     """Return what is wrong with a file whose columns do not have the label's."""
-    shown = ", ".join(columns[:30]) + (", …" if len(columns) > 30 else "")
+    shown = f"{', '.join(columns[:30]):.2000}" + (", …" if len(columns) > 30 else "")
     message = f"{path}: no label column {label!r}; the columns are: {shown}; choose one with --label"
     return FileFormatError(message)
 

@@ -1,18 +1,27 @@
 """Parquet: a column a feature, or a map or struct column ``features`` (or ``views``)."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from palearn import records
 from palearn.errors import FileFormatError, RecordError
+from palearn.files import text
 from palearn.files.csv import FIELDS, no_label, row_record
 from palearn.files.libsvm import Names
 from palearn.files.text import COMPRESSIONS, Row
 from palearn.records import LabelValue, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+#: A compressed file may grow so many times, and by a constant, when it is put on disk to be read.
+_MOST_GROWTH, _FREE_GROWTH = 100, 64 * 2**20
+#: Rows read at a time, of numbers and of what may be of any length; bytes that are copied at a time.
+_ROWS, _LARGE_ROWS, _PART_BYTES = 1024, 256, 2**16
 
 
 def read_parquet(path: Path, stream: BinaryIO, label: str | None, names: Names) -> Iterator[Row]:
@@ -23,28 +32,71 @@ def read_parquet(path: Path, stream: BinaryIO, label: str | None, names: Names) 
     label_column = label or "label"
     with tempfile.TemporaryFile() as whole:
         if path.suffix.lower() in COMPRESSIONS:
-            shutil.copyfileobj(stream, whole)  # Parquet is read from its end: it has to be on disk
+            _unpack(path, stream, whole)  # Parquet is read from its end: it has to be on disk
             stream = cast(BinaryIO, whole)
         number = 0
         try:
             file = pq.ParquetFile(stream)
             if label is not None and label not in file.schema_arrow.names:
                 raise no_label(path, label, file.schema_arrow.names)
-            for batch in file.iter_batches(1024):  # rows turned into Python objects at a time
-                for cells in batch.to_pylist():
-                    number += 1
-                    try:
-                        record = _parquet_record(cells, label_column)
-                    except RecordError as error:
-                        yield number, error
-                    else:
-                        yield number, record
-        except pa.ArrowException as error:
+            for cells in _rows(file):
+                number += 1
+                try:
+                    record = _parquet_record(cells, label_column)
+                except RecordError as error:
+                    yield number, error
+                else:
+                    yield number, record
+        except (pa.ArrowException, UnicodeDecodeError) as error:  # names of columns are text too
             message = f"{path}: no Parquet file, or a damaged one, after row {number}: {error}"
             raise FileFormatError(message) from error
 
 
-def _parquet_record(cells: dict[str, Any], label_column: str) -> Record:
+def _unpack(path: Path, stream: BinaryIO, to: IO[bytes]) -> None:
+    """Copy the plain bytes of a compressed file, unless they are so many that they must be made up."""
+    size = 0
+    while part := stream.read(_PART_BYTES):
+        size += to.write(part)
+        if size > _MOST_GROWTH * path.stat().st_size + _FREE_GROWTH:
+            raise FileFormatError(f"{path}: more than {_MOST_GROWTH} times as large when unpacked; unpack it first")
+
+
+def _rows(file: "pq.ParquetFile") -> Iterator[dict[str, Any] | RecordError]:
+    """Yield the rows, or why one cannot be used: it is no text, or larger than a line of text may be.
+
+    Parquet says in a few bytes that a value comes a million times: only what Arrow has read tells how large a row is,
+    so few are read at a time where they may be large. (The file's own description has counts of values, but Arrow ends
+    the process where they are asked for and it is damaged.)
+    """
+    import pyarrow as pa
+
+    types = pa.types
+    fixed = all(types.is_primitive(field.type) or types.is_boolean(field.type) for field in file.schema_arrow)
+    for batch in file.iter_batches(_ROWS if fixed else _LARGE_ROWS):
+        if batch.nbytes <= text.MAX_LINE_BYTES:
+            try:
+                yield from batch.to_pylist()
+                continue
+            except (ValueError, OverflowError):  # not UTF-8, or a time that Python has none for: which row is it?
+                pass
+        yield from map(_row, (batch.slice(i, 1) for i in range(batch.num_rows)))
+
+
+def _row(batch: "pa.RecordBatch") -> dict[str, Any] | RecordError:
+    if batch.nbytes > text.MAX_LINE_BYTES:
+        return RecordError("too_large", f"the row has more than {text.MAX_LINE_BYTES} bytes")
+    try:
+        (cells,) = batch.to_pylist()
+    except UnicodeDecodeError as error:
+        return RecordError("not_utf8", f"the row is not UTF-8: {error}")
+    except (ValueError, OverflowError) as error:
+        return RecordError("bad_line", f"a value is none of Python's: {error!s:.200}")
+    return cast(dict[str, Any], cells)
+
+
+def _parquet_record(cells: dict[str, Any] | RecordError, label_column: str) -> Record:
+    if isinstance(cells, RecordError):
+        raise cells
     label = cells.pop(label_column, None)
     if isinstance(label, float):
         label = records.number("label", label)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, TypeVar, cast
+from typing import Any, BinaryIO, TypeAlias, TypeVar, cast
 
 from palearn.errors import FileFormatError, RecordError
 from palearn.records import Record
@@ -23,6 +23,9 @@ MAX_LINE_BYTES = 16 * 2**20
 #: Many lines at once are about so many bytes.
 BLOCK_BYTES = 2**20
 _BUFFER_BYTES = 2**16
+#: What xz may take to read a file; ``xz -9`` needs 65 MiB.
+XZ_BYTES = 100 * 2**20
+_XZ_MAGIC = b"\xfd7zXZ\0"
 _BOM = b"\xef\xbb\xbf"
 _DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
@@ -51,12 +54,40 @@ def _decompressed(path: Path, raw: BinaryIO) -> AbstractContextManager[BinaryIO]
         case ".bz2":
             return cast(BinaryIO, bz2.BZ2File(raw))
         case ".xz":
-            return cast(BinaryIO, lzma.LZMAFile(raw))
+            return io.BufferedReader(_Xz(raw), _BUFFER_BYTES)
         case ".zst":
             import pyarrow as pa  # not needed, and slow to import, for anything else but Parquet
 
             return io.BufferedReader(pa.input_stream(raw, compression="zstd"))
     return nullcontext(raw)
+
+
+class _Xz(io.RawIOBase):
+    """The plain bytes of xz: Python's own reader takes all the memory that a file's header asks for, up to 4 GiB."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw, self._stream = raw, lzma.LZMADecompressor(memlimit=XZ_BYTES)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, into: Any) -> int:
+        """Read some bytes; 0 is the end."""
+        plain = b""
+        while not plain:
+            if self._stream.eof:
+                rest = (self._stream.unused_data + self._raw.read(_BUFFER_BYTES)).lstrip(b"\0")
+                if not rest.startswith(_XZ_MAGIC):  # what stands behind the last stream is not read, as xz does
+                    return 0
+                self._stream = lzma.LZMADecompressor(memlimit=XZ_BYTES)
+            elif not self._stream.needs_input:
+                rest = b""
+            elif not (rest := self._raw.read(_BUFFER_BYTES)):
+                raise EOFError("the compressed file ends too early")
+            plain = self._stream.decompress(rest, len(into))
+        into[: len(plain)] = plain
+        return len(plain)
 
 
 def numbered(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from palearn import codec, results
@@ -48,6 +49,22 @@ def _stream(labels: list[Any], views: tuple[str, ...] = ()) -> list[Row]:
     return rows(items, topic="news", partition=3, first=100)
 
 
+def _in_parts() -> list[Row]:
+    """Records of three keys whose labels come later, some never, with ids that are finished and come again."""
+    items = []
+    for i, row in enumerate(_stream([1, -1])):
+        value = json.loads(row.value)
+        label = value.pop("label", None)
+        ident = {"id": f"é{i // 3}" if i % 4 else i // 3}
+        key = str(row.key, "utf-8")
+        items.append((key, {**ident, "features": value.get("features"), "time": float(i)}))
+        if i % 5 < 3 and label is not None:
+            items.insert(len(items) - i % 2, (key, {**ident, "label": label}))
+        if i % 7 == 3:
+            items.append(items[-2])
+    return rows(items, topic="news", partition=3, first=100)
+
+
 def cases() -> dict[str, tuple[Plan, list[Row]]]:
     """What is kept: one learner or more of every shape of array, kind of label and bound."""
     first = (learner("pa"), learner("pa1", C=0.1), learner("pa2", tie="positive"))
@@ -71,6 +88,7 @@ def cases() -> dict[str, tuple[Plan, list[Row]]]:
             _stream(["x", "y", 3]),
         ),
         "views": (plan(*views, views=("left", "right")), _stream([1, -1], ("left", "right"))),
+        "parts": (plan(*first[:2], *second[1:], learner("arow", "whole", covariance="full"), window=7), _in_parts()),
         "bounded": (plan(learner("arow"), max_features=6), _stream([1, -1])),
         "empty": (plan(learner("arow")), []),
     }
@@ -101,6 +119,9 @@ def describe(blob: bytes) -> dict[str, Any]:
     found["learners"] = [x.spec | {"tie": x.tie} for x in models.learners]
     found["clock"] = models.clock
     found["arrays"] = [{name: bits(array.tolist()) for name, array in state.arrays.items()} for state in models.states]
+    if any(models.rooms):  # the kept text of a blob without them says nothing of rooms
+        rooms = [msgspec.msgpack.decode(room) if room else None for room in models.rooms]
+        found["rooms"] = bits(msgspec.to_builtins(rooms))
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
