@@ -1,6 +1,7 @@
 """The models of many keys over one vocabulary of feature names, as flat arrays that kernels change in place."""
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -143,6 +144,15 @@ class Models:
             self.feature_ptr = np.concatenate([self.feature_ptr, runs])
             self.feature = np.concatenate([self.feature, np.tile(biases, new)])
 
+    def of_keys(self, keep: IntArray) -> "Models":
+        """Return the models of these keys alone (their numbers, ascending)."""
+        out = copy(self)
+        out.states = [copy(state) for state in self.states]
+        for state in out.states:
+            state.arrays = dict(state.arrays)
+        out.keep_keys(keep)
+        return out
+
     def keep_keys(self, keep: IntArray) -> None:
         """Forget all keys but these (their numbers, ascending)."""
         old, features = self.layout, np.diff(self.feature_ptr)[keep]
@@ -221,10 +231,15 @@ class Models:
         nothing = np.zeros(0, np.int64)
         self._grow(new, np.array([new.size]), nothing, nothing)
 
-    def hold_keys(self) -> None:
-        """Make room for keys that have no example yet."""
-        nothing = np.zeros(0, np.int64)
-        self._grow(np.zeros(0, np.int32), np.zeros(len(self.keys), np.int64), nothing, nothing)
+    def hold_keys(self, new: Int32Array | None = None, added: IntArray | None = None) -> None:
+        """Make room for keys that have no example yet.
+
+        ``new`` are features that are new to them, key by key, ``added`` how many each key gets.
+        """
+        if new is None or added is None:
+            new, added = np.zeros(0, np.int32), np.zeros(len(self.keys), np.int64)
+        fresh = np.arange(len(self.counts), len(self.keys))
+        self._grow(new, added, fresh, np.full(fresh.size, -1))
 
     def learn_row(self, row: Rows, outcomes: list[Outcome]) -> None:
         """Score, learn and count a row of the only key, whose features and label the key has."""
@@ -368,6 +383,42 @@ class Models:
                 part = without_features(spec, array[ptr[k] : ptr[k + 1]], high - low, blocks, stay)
                 state.arrays[spec.name] = np.concatenate([array[: ptr[k]], part, array[ptr[k + 1] :]])
         self.layout = layout_of(features, old.blocks)
+
+
+def merged(parts: Sequence[Models]) -> Models:
+    """Return the models of several that share settings and learners, and no key."""
+    first = parts[0]
+    out = Models(first.settings, first.learners)
+    biases, names = out.vocabulary.biases, dict[str, int]()
+    features = []
+    for part in parts:
+        own = part.vocabulary.names[biases:]
+        number = np.array([names.setdefault(name, biases + len(names)) for name in own], np.int32)
+        features.append(np.concatenate([np.arange(biases, dtype=np.int32), number])[part.feature])
+        out.keys += part.keys
+        out.topics += part.topics
+        out.labels += part.labels
+        out.rooms += part.rooms
+    out.vocabulary.load(list(names))
+    out.index = {name: k for k, name in enumerate(out.keys)}
+    out.feature, out.counts = np.concatenate(features), np.concatenate([part.counts for part in parts])
+    out.feature_ptr = _joined([part.feature_ptr for part in parts])
+    out.class_ptr = _joined([part.class_ptr for part in parts])
+    out.ring_ptr = _joined([part.ring_ptr for part in parts])
+    out.label_counts = np.concatenate([part.label_counts for part in parts])
+    out.layout = layout_of(np.diff(out.feature_ptr), np.concatenate([part.layout.blocks for part in parts]))
+    for i, state in enumerate(out.states):
+        theirs = [part.states[i] for part in parts]
+        state.arrays = {name: np.concatenate([x.arrays[name] for x in theirs]) for name in state.arrays}
+        for name in ("counts", "sums", "hits", "predictions", "ring"):
+            setattr(state, name, np.concatenate([getattr(x, name) for x in theirs]))
+    out.clock = max(part.clock for part in parts)
+    return out
+
+
+def _joined(pointers_: Sequence[IntArray]) -> IntArray:
+    """Return the pointers of runs that stand one after the other."""
+    return pointers(np.concatenate([np.diff(ptr) for ptr in pointers_]))
 
 
 def _recall(earlier: Earlier, outcomes: list[Outcome], first: int, stop: int, again: BoolArray) -> None:

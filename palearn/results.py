@@ -130,6 +130,7 @@ ACCOUNTS = pa.schema(
         ("features_evicted", pa.int64()),
         ("reasons", pa.map_(pa.string(), pa.int64())),
         ("offsets", pa.list_(_OFFSETS)),
+        ("empty_offsets", pa.int64()),
     ]
 )
 #: Tables whose rows come from the buckets.

@@ -9,10 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from palearn.config import Config
 from palearn.errors import ConfigError
 from palearn.intake import Chunk
-from palearn.spark import source, stateful, store
-from palearn.spark.session import require_topics, session
+from palearn.spark import checkpoint, source, stateful
+from palearn.spark.folder import Folder
+from palearn.spark.session import session
 from palearn.spark.sinks import Sink
-from palearn.spark.store import Folder
+from palearn.spark.topics import require_topics
 
 
 def run(
@@ -50,7 +51,7 @@ def run(
     chosen = paths is not None or (start, end) != ("earliest", "latest")
     if batches_of is not None and (chosen or config.source.kafka is None):
         raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
-    ends = None if batches_of is None else _ends(store.batches_of(batches_of))
+    ends = None if batches_of is None else _ends(checkpoint.batches_of(batches_of))
     spark = spark or session(config, name="palearn replay", master=master)
     records = history(spark, config, paths, start, end) if ends is None else source.batches(spark, config, ends)
     Sink(config).write(stateful.replay(sort(records), config), 0)

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -13,53 +14,74 @@ from pyspark.sql import DataFrame, SparkSession
 from palearn import results
 from palearn.bucket import Summary
 from palearn.config import Config
-from palearn.spark.stateful import SUMMARY, unwritten
-from palearn.spark.store import Folder, Store, staged, taken
+from palearn.spark.checkpoint import taken
+from palearn.spark.folder import Folder, TableFile
+from palearn.spark.stateful import HELD_BYTES, SUMMARY, unwritten
+from palearn.spark.store import Offsets, Store
 
 log = logging.getLogger("palearn.stream")
 
-#: What a writing task returns: one row of sums (topic null), and the rows that go to Kafka.
+#: What a writing task returns: one row of :class:`Written` (topic null), and the rows that go to Kafka.
 _WRITTEN = "topic string, key binary, value binary"
+_KINDS = (pa.string(), pa.binary(), pa.binary())
 
 Totals = dict[str, dict[str, int]]
+Message = tuple[str | None, bytes | None, bytes]
+
+
+@dataclass
+class Written:
+    """What a task, or all, wrote of a batch: sums, and the size of each file (``TABLE/FILE``)."""
+
+    summary: Summary
+    files: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: "Written") -> None:
+        """Add what another task wrote."""
+        self.summary.add(other.summary)
+        self.files |= other.files
 
 
 class Sink:
     """Writes micro-batches; :meth:`write` is Spark's ``foreachBatch`` function.
 
     ``checkpoint`` is that of the query, None where there is none: what each batch took of the topics stands there.
+    ``check`` is called when a batch's records were read, and before anything of it is seen; it may refuse the batch.
     Spark calls it once a batch on the driver, and again with the same number if the batch was not committed.
     The frame is consumed exactly once: a second action would run the stateful operator again.
     """
 
-    def __init__(self, config: Config, checkpoint: Folder | None = None) -> None:
-        self.config, self.checkpoint = config, checkpoint
-        self.store = Store(config)
+    def __init__(
+        self, config: Config, checkpoint: Folder | None = None, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self.config, self.checkpoint, self.check = config, checkpoint, check
+        self.store = Store(config.output.path)
         self.learners = config.make_learners()
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
         """Write a batch's tables, whole or not at all, and log one line."""
         began = time.perf_counter()
         before = self.store.totals(batch_id)
-        self.store.begin(batch_id)
+        offsets = None if self.checkpoint is None else taken(self.checkpoint, batch_id)
+        whole = self.store.is_whole(batch_id, offsets)
+        self.store.begin()
         topics = self.config.output.topics
-        written = frame.mapInArrow(_writer(self.store.folder.path, batch_id, "part", topics), _WRITTEN)
+        rows = frame.mapInArrow(self._writer(batch_id, "part", topics), _WRITTEN)
         if topics:
-            written = written.persist()
+            rows = rows.persist()
         try:
-            summary = Summary(mistakes=dict.fromkeys((x.name for x in self.learners), 0))
-            for row in written.where("topic is null").collect():
-                summary.add(msgspec.json.decode(row["value"], type=Summary))
-            totals = _totals(before, summary)
-            own = self._driver_rows(batch_id, summary, totals)
+            written = self._collect(rows)
+            totals = _totals(before, written.summary)
+            self.check()
+            own = self._driver_rows(batch_id, written, totals, offsets)
             if topics:
-                self._produce(written, own, batch_id, topics)
-            if not self.store.is_whole(batch_id):
-                self.store.commit(batch_id, totals)
+                self._produce(rows, own, batch_id, topics)
+            if not whole:
+                self.store.commit(batch_id, totals, written.files, offsets)
         finally:
             if topics:
-                written.unpersist()
-        log.info(_line(batch_id, summary, totals, time.perf_counter() - began))
+                rows.unpersist()
+        log.info(_line(batch_id, written.summary, totals, time.perf_counter() - began))
 
     def finish(self, spark: SparkSession) -> None:
         """Snapshot the models that changed since their last snapshot, when the job has stopped."""
@@ -67,13 +89,24 @@ class Sink:
         last = self.store.last_batch()
         if not models or models.every == 1 or last is None:
             return
+        self.store.begin()
         frame = unwritten(spark, self.config)
-        frame.mapInArrow(_writer(self.store.folder.path, last, "stop", {}), _WRITTEN).collect()
-        self.store.add(last, "models")
+        written = self._collect(frame.mapInArrow(self._writer(last, "stop", {}), _WRITTEN))
+        self.store.add(last, written.files)
 
-    def _driver_rows(self, batch_id: int, summary: Summary, totals: Totals) -> dict[str, pa.Table]:
+    def _writer(self, batch_id: int, prefix: str, topics: dict[str, str]) -> Any:
+        return _writer(self.store.folder.path, self.store.staging(batch_id), batch_id, prefix, topics)
+
+    def _collect(self, rows: DataFrame) -> Written:
+        """Run a batch, and return what all tasks wrote."""
+        written = Written(Summary(mistakes=dict.fromkeys((x.name for x in self.learners), 0)))
+        for row in rows.where("topic is null").collect():
+            written.add(msgspec.json.decode(row["value"], type=Written))
+        return written
+
+    def _driver_rows(self, batch_id: int, written: Written, totals: Totals, offsets: Offsets) -> dict[str, pa.Table]:
         """Write the rows that sum over all buckets: accounts, and the metrics over all keys."""
-        output, rows = self.config.output, {}
+        output, rows, summary = self.config.output, {}, written.summary
         if output.accounts:
             account = {
                 "records": summary.records,
@@ -81,13 +114,15 @@ class Sink:
                 "keys_evicted": summary.keys_evicted,
                 "features_evicted": summary.features_evicted,
                 "reasons": list(summary.reasons.items()),
-                "offsets": None if self.checkpoint is None else taken(self.checkpoint, batch_id),
+                "offsets": offsets,
+                "empty_offsets": None if offsets is None else _span(offsets) - summary.records,
             }
             rows["accounts"] = pa.Table.from_pylist([account], results.ACCOUNTS)
         if output.metrics:
             rows["metrics"] = pa.Table.from_batches([results.total_rows(totals)])
         for name, table in rows.items():
-            self.store.folder.write_table(table, *staged(batch_id, name), "part-all.parquet")
+            place = (*self.store.staging(batch_id), name, "part-all.parquet")
+            written.files[f"{name}/part-all.parquet"] = self.store.folder.write_table(table, *place)
         return rows
 
     def _produce(self, written: DataFrame, own: dict[str, pa.Table], batch_id: int, topics: dict[str, str]) -> None:
@@ -103,35 +138,52 @@ class Sink:
         frame.write.format("kafka").options(**options).save()
 
 
-def _writer(path: str, batch_id: int, prefix: str, topics: dict[str, str]) -> Any:
-    """Return the function that writes one partition's results, in files named so, and returns their sum."""
+def _writer(path: str, staging: tuple[str, ...], batch_id: int, prefix: str, topics: dict[str, str]) -> Any:
+    """Return the function that writes one partition's results, in files named so, and tells what it wrote."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: dict[str, list[pa.Table]] = {}
-        summary = Summary()
-        for batch in batches:
-            for name, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                if name == SUMMARY:
-                    summary.add(msgspec.json.decode(payload, type=Summary))
-                else:
-                    parts.setdefault(name, []).append(pa.ipc.open_stream(payload).read_all())
         context = TaskContext.get()
         assert context is not None
         file = f"{prefix}-{context.partitionId():05d}.parquet"
-        folder = Folder(path)
-        messages: list[tuple[str | None, bytes | None, bytes]] = [(None, None, msgspec.json.encode(summary))]
-        for name, tables in parts.items():
-            table = results.plain(pa.concat_tables(tables), name)  # a cast a bucket would cost a millisecond each
-            folder.write_table(table, *staged(batch_id, name), file)
-            if name in topics:
-                messages += _messages(table, batch_id, topics[name])
-        columns = [pa.array(column, kind) for column, kind in zip(zip(*messages, strict=True), _KINDS, strict=True)]
-        yield pa.record_batch(columns, names=["topic", "key", "value"])
+        folder, summary = Folder(path), Summary()
+        files: dict[str, TableFile] = {}
+        for parts in _in_pieces(batches, summary):
+            messages: list[Message] = []
+            for name, tables in parts.items():
+                table = results.plain(pa.concat_tables(tables), name)  # a cast a bucket would cost a millisecond each
+                if name not in files:
+                    files[name] = folder.table_file(table.schema, *staging, name, file)
+                files[name].add(table)
+                if name in topics:
+                    messages += _messages(table, batch_id, topics[name])
+            if messages:
+                yield _batch(messages)
+        sizes = {f"{name}/{file}": table.close() for name, table in files.items()}
+        yield _batch([(None, None, msgspec.json.encode(Written(summary, sizes)))])
 
     return write
 
 
-_KINDS = (pa.string(), pa.binary(), pa.binary())
+def _in_pieces(batches: Iterator[pa.RecordBatch], summary: Summary) -> Iterator[dict[str, list[pa.Table]]]:
+    """Yield the tables of results, by name, as many at a time as may be held; add what is no table to ``summary``."""
+    parts: dict[str, list[pa.Table]] = {}
+    held = 0
+    for batch in batches:
+        for name, payload in zip(batch.column(0), batch.column(1), strict=True):
+            if name.as_py() == SUMMARY:
+                summary.add(msgspec.json.decode(payload.as_py(), type=Summary))
+            elif name.is_valid:
+                parts.setdefault(name.as_py(), []).append(pa.ipc.open_stream(payload.as_buffer()).read_all())
+                held += len(payload.as_buffer())
+            if held > HELD_BYTES:
+                yield parts
+                parts, held = {}, 0
+    yield parts
+
+
+def _batch(messages: list[Message]) -> pa.RecordBatch:
+    columns = [pa.array(column, kind) for column, kind in zip(zip(*messages, strict=True), _KINDS, strict=True)]
+    return pa.record_batch(columns, names=["topic", "key", "value"])
 
 
 #: A Kafka message is at most this long, in bytes; brokers and clients take 1 MiB unless they are told otherwise.
@@ -140,13 +192,13 @@ _MOST_BYTES = 900_000
 _LONG = ("key", "record_id", "value", "features", "weights", "variances")
 
 
-def _messages(table: pa.Table, batch_id: int, topic: str) -> list[tuple[str, bytes | None, bytes]]:
+def _messages(table: pa.Table, batch_id: int, topic: str) -> list[Message]:
     """Return a table's rows as Kafka messages: JSON with a deterministic id, keyed by the model's key.
 
     A record's own id is ``record_id``. Of a row that is too long for Kafka the long fields are null and
     ``shortened`` is true; the Parquet table has it whole.
     """
-    out = []
+    out: list[Message] = []
     for row in table.to_pylist():
         for name in ("f1", "reasons"):
             if isinstance(row.get(name), list):
@@ -165,6 +217,11 @@ def _messages(table: pa.Table, batch_id: int, topic: str) -> list[tuple[str, byt
         key = row.get("key")
         out.append((topic, key.encode() if isinstance(key, str) else key, value))
     return out
+
+
+def _span(offsets: list[dict[str, Any]]) -> int:
+    """Return how many offsets a batch took."""
+    return sum(row["end"] - row["start"] for row in offsets)
 
 
 def _totals(before: Totals, summary: Summary) -> Totals:

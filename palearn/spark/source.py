@@ -27,10 +27,17 @@ Ends = dict[tuple[str, int], list[int]]
 
 COLUMNS = ("bucket", "key", "value", "topic", "partition", "offset")
 
+#: So long at least a running job waits for brokers that do not answer, before it stops: restarts are over by then.
+_PATIENCE_MS = "300000"
 #: Options that make the source fast and safe; the configuration's ``options`` win.
 _KAFKA = {
     "failOnDataLoss": "true",
     "kafka.isolation.level": "read_committed",
+    # A task waits for records, and driver and tasks for offsets; Spark's own two minutes and one are less than many
+    # a restart takes. The driver asks twice (thrice by default): it waits twice as long.
+    "kafkaConsumer.pollTimeoutMs": _PATIENCE_MS,
+    "kafka.default.api.timeout.ms": _PATIENCE_MS,
+    "fetchOffset.numRetries": "2",
     # At the log's end every batch would wait this long a partition; Kafka's own 500 ms is half a second each.
     "kafka.fetch.max.wait.ms": "20",
     "kafka.max.partition.fetch.bytes": str(8 * 2**20),
@@ -162,8 +169,13 @@ def _kafka(config: Config) -> KafkaSource:
 
 
 def _options(kafka: KafkaSource) -> dict[str, str]:
-    named = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": ",".join(kafka.topics)}
-    return {**_KAFKA, **named, **kafka.options}
+    clients = {f"kafka.{name}": value for name, value in kafka.client_options.items()}
+    return {**_KAFKA, **clients, "subscribe": ",".join(kafka.topics), **kafka.spark_options}
+
+
+def patience_ms(kafka: KafkaSource) -> int:
+    """Return how long a running job waits for brokers that do not answer."""
+    return int(_options(kafka)["kafka.default.api.timeout.ms"])
 
 
 def _with_bucket(frame: DataFrame, config: Config) -> DataFrame:
@@ -184,7 +196,7 @@ def _bucketed(frame: DataFrame, buckets: int) -> DataFrame:
     return frame.withColumn("bucket", bucket).select(*COLUMNS, *extra)
 
 
-def bucket_of(key: str, buckets: int) -> Column:
+def bucket_of(key: str | Column, buckets: int) -> Column:
     """Return the bucket of the keys (binary or text) in a column."""
     return F.pmod(F.xxhash64(key), F.lit(buckets)).cast("int")
 

@@ -6,6 +6,7 @@ text (:mod:`palearn.spark.text`).
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -19,16 +20,21 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from palearn import codec
 from palearn.bucket import Bucket, Plan
-from palearn.config import Config
-from palearn.errors import RecordError
+from palearn.config import Config, Source
+from palearn.errors import NewerFormatError, RecordError, StateFormatError
 from palearn.intake import Chunk
-from palearn.spark.store import Folder
+from palearn.spark.checkpoint import has_start, start_of
+from palearn.spark.folder import Folder
 from palearn.spark.text import from_text, to_text
 
 STATE = "format_version int, n_keys int, blob string"
 #: A row a bucket and table: the rows as an Arrow IPC stream; table ``summary`` is JSON.
 RESULT = "table string, payload binary"
 SUMMARY = "summary"
+#: About so many bytes of results, and of new state, may wait in a worker for the rest of its partition.
+HELD_BYTES = 64 * 2**20
+#: A Java string has at most 2^31 - 1 characters, and a state's text eight for seven bytes; Spark adds a little.
+_MOST_STATE_BYTES = 2**31 // 8 * 7 - 2**20
 
 Payload = tuple[str, bytes]
 
@@ -41,17 +47,29 @@ def plan_of(config: str) -> Plan:
 
 def train(records: DataFrame, config: Config) -> DataFrame:
     """Return the results of learning every bucket's records, with Spark keeping the buckets' state."""
-    described = msgspec.json.encode(config).decode()
+    described = plan_in(config)
     every = config.output.models.every if config.output.models else 1
+    checkpoint = Folder(config.checkpoint)
+    path, begins = checkpoint.path, has_start(checkpoint)
+    spark = records.sparkSession
+    # PySpark sends a partition's results when there are more rows of them than this.
+    most_rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0)
+    held = _Held(HELD_BYTES)
 
     def learn(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         batch_id = current_batch()
-        bucket = Bucket(plan_of(described), from_text(state.get[2]) if state.exists else None, batch_id)
+        with told(key[0], batch_id):
+            if state.exists:
+                blob: bytes | None = from_text(state.get[2])
+            else:
+                blob = start_of(Folder(path), key[0]) if begins else None
+            bucket = Bucket(plan_of(described), blob, batch_id)
         # The group may come in pieces: its order is restored over all of them.
         bucket.learn(_chunk(list(frames)))
         payloads = pack(bucket, models=batch_id % every == every - 1)
-        state.update((codec.VERSION, len(bucket.models.keys), to_text(bucket.to_bytes())))
-        yield pd.DataFrame(payloads, columns=["table", "payload"])
+        text = _state_text(key[0], bucket)
+        state.update((codec.VERSION, len(bucket.models.keys), text))
+        yield pd.DataFrame(held.add(payloads, len(text), most_rows), columns=["table", "payload"])
 
     return records.groupBy("bucket").applyInPandasWithState(learn, RESULT, STATE, "append", GroupStateTimeout.NoTimeout)
 
@@ -62,7 +80,7 @@ def replay(records: DataFrame, config: Config) -> DataFrame:
     ``records`` must be sorted within their partitions by bucket, batch (if they have one), topic, partition and offset,
     and no bucket may be spread over two partitions. Only a bucket's models and one piece of its records are in memory.
     """
-    described = msgspec.json.encode(config).decode()
+    described = plan_in(config)
 
     def learn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = plan_of(described)
@@ -83,17 +101,73 @@ def replay(records: DataFrame, config: Config) -> DataFrame:
 
 def unwritten(spark: SparkSession, config: Config) -> DataFrame:
     """Return, from the state of a stopped job, the models that changed since their last snapshot."""
-    described = msgspec.json.encode(config).decode()
+    described = plan_in(config)
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = plan_of(described)
         for batch in batches:
-            for blob in batch.column("blob").to_pylist():
-                yield _result_batch(pack(Bucket(plan, from_text(blob))))
+            for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                with told(number):
+                    bucket = Bucket(plan, from_text(blob))
+                yield _result_batch(pack(bucket))
 
+    return state_of(spark, Folder(config.checkpoint)).mapInArrow(rows, RESULT)
+
+
+def state_of(spark: SparkSession, checkpoint: Folder) -> DataFrame:
+    """Return bucket and blob (a text) of every bucket in a checkpoint's state, as the last batch left it."""
     _ = spark.streams.active  # a session that never had a query cannot read state otherwise
-    state = spark.read.format("statestore").load(Folder(config.checkpoint).uri)
-    return state.selectExpr("value.groupState.blob").mapInArrow(rows, RESULT)
+    state = spark.read.format("statestore").load(checkpoint.uri)
+    return state.selectExpr("key.bucket", "value.groupState.blob")
+
+
+@contextmanager
+def told(bucket: int, batch_id: int | None = None) -> Iterator[None]:
+    """Say of bytes that cannot be read whose state they are."""
+    when = "" if batch_id is None else f" before batch {batch_id}"
+    try:
+        yield
+    except NewerFormatError as error:
+        raise NewerFormatError(f"the state of bucket {bucket}{when}: {error}") from error
+    except StateFormatError as error:
+        raise StateFormatError(
+            f"the state of bucket {bucket}{when}: {error}. The checkpoint is damaged: restore an older copy of it, or "
+            "start over with a new one (palearn stream --warm-start MODELS, palearn replay)"
+        ) from error
+
+
+def _state_text(number: int, bucket: Bucket) -> str:
+    """Return a bucket's state as Spark keeps it."""
+    blob = bucket.to_bytes()
+    if len(blob) > _MOST_STATE_BYTES:
+        raise StateFormatError(
+            f"the state of bucket {number} would have {len(blob)} bytes, more than Spark can hold; use more buckets "
+            "(state.buckets), or bound them more tightly (state.max_keys, state.max_features, assembly)"
+        )
+    return to_text(blob)
+
+
+class _Held:
+    """What a task's results hold back: its copy counts up to ``most`` bytes.
+
+    PySpark keeps results and new states of a partition's groups until there are many rows, however large they are.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._bytes, self._most = 0, most
+
+    def add(self, payloads: list[Payload], state: int, most_rows: int) -> list[Payload | tuple[None, None]]:
+        """Return a group's rows; with empty ones after them if all that is held back shall go."""
+        self._bytes += state + sum(len(payload) for _, payload in payloads)
+        if self._bytes <= self._most:
+            return [*payloads]
+        self._bytes = 0
+        return [*payloads, *[(None, None)] * most_rows]
+
+
+def plan_in(config: Config) -> str:
+    """Return what workers need of a configuration, as JSON: nothing that lets one into Kafka."""
+    return msgspec.json.encode(msgspec.structs.replace(config, source=Source())).decode()
 
 
 def pack(bucket: Bucket, *, models: bool = True) -> list[Payload]:

@@ -1,66 +1,123 @@
 """The streaming job: Kafka in, one model a key, tables out."""
 
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from palearn.config import Config, ProcessingTime
-from palearn.errors import StreamError
-from palearn.spark import source, stateful
-from palearn.spark.session import require_topics, session
+from palearn.errors import ConfigError, StreamError
+from palearn.spark import failures, source, stateful, warm
+from palearn.spark.checkpoint import claimed, require_same_topics
+from palearn.spark.folder import Folder
+from palearn.spark.session import session
 from palearn.spark.sinks import Sink
-from palearn.spark.store import Folder, claim
+from palearn.spark.topics import NoAnswer, Topics
 
 log = logging.getLogger("palearn.stream")
 
+#: How often the topics are looked at, and how long an answer may take, in seconds.
+_LOOK_S = 10
 
-def build(records: DataFrame, config: Config, sink: Sink) -> DataStreamWriter:
+
+def build(records: DataFrame, config: Config, write: Callable[[DataFrame, int], None]) -> DataStreamWriter:
     """Return the unstarted query over ``records`` (the columns of :mod:`palearn.spark.source`)."""
     writer = (
         stateful.train(records, config)
         .writeStream.outputMode("append")
         .option("checkpointLocation", Folder(config.checkpoint).uri)
-        .foreachBatch(sink.write)
+        .foreachBatch(write)
     )
     if isinstance(config.trigger, ProcessingTime):
-        return writer.trigger(processingTime=config.trigger.processing_time)
+        return writer.trigger(processingTime=config.trigger.interval)
     return writer.trigger(availableNow=True)
 
 
-def run(config: Config, *, master: str | None = None, spark: SparkSession | None = None) -> None:
+def run(
+    config: Config, *, warm_start: str | None = None, master: str | None = None, spark: SparkSession | None = None
+) -> None:
     """Run the job until its trigger ends it (``available_now``) or it is stopped.
+
+    Parameters
+    ----------
+    warm_start
+        A models table (:mod:`palearn.spark.warm`): a new checkpoint begins with these models.
 
     Raises
     ------
     ConfigError
-        Checkpoint and output do not belong to this configuration or to each other.
+        Checkpoint and output do not belong to this configuration or to each other, or another job runs on them.
     StreamError
         The query failed; nothing that was committed is lost, and a restart goes on where it stopped.
     """
-    claim(config)
-    spark = spark or session(config, name="palearn stream", master=master)
-    sink = Sink(config, Folder(config.checkpoint))
-    kafka = config.source.kafka
-    if kafka is not None:
-        require_topics(spark, kafka)
-        log.info("learning %s from %s", ", ".join(x.name for x in sink.learners), ", ".join(kafka.topics))
-    query = build(source.stream(spark, config), config, sink).start()
     try:
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        raise StreamError(f"the stream stopped: {_cause(error)}") from error
+        _run(config, warm_start, master, spark)
+    except Py4JJavaError as error:
+        raise _stopped(str(error.java_exception), config) from error
+    except (OSError, PySparkException) as error:
+        raise _stopped(str(error), config) from error
+
+
+def _stopped(text: str, config: Config) -> StreamError:
+    return StreamError(f"the stream stopped: {failures.reason(text, config)}")
+
+
+def _run(config: Config, warm_start: str | None, master: str | None, spark: SparkSession | None) -> None:
+    with claimed(config):
+        spark = spark or session(config, name="palearn stream", master=master)
+        kafka = config.source.kafka
+        if kafka is None:
+            raise ConfigError("a stream learns from source.kafka; files are learned by palearn replay")
+        with Topics(spark, kafka) as topics:
+            checkpoint = Folder(config.checkpoint)
+            require_same_topics(checkpoint, topics.ids())
+            warm.begin(spark, config, warm_start)
+            try:
+                _learn(spark, config, checkpoint, topics)
+            except StreamingQueryException:
+                with suppress(NoAnswer):  # Spark does not know why offsets are out of range
+                    require_same_topics(checkpoint, topics.ids(_LOOK_S * 1000))
+                raise
+
+
+def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topics) -> None:
+    assert config.source.kafka is not None
+    patience = source.patience_ms(config.source.kafka)
+    # Only after a batch was read is it certain that nothing in it is another topic's.
+    sink = Sink(config, checkpoint, lambda: require_same_topics(checkpoint, topics.ids(patience)))
+    log.info("learning %s from %s", ", ".join(x.name for x in sink.learners), ", ".join(config.source.kafka.topics))
+    query = build(source.stream(spark, config), config, sink.write).start()
+    try:
+        _watch(query, checkpoint, topics, patience)
     except KeyboardInterrupt:
         log.info("stopping; a batch that was not committed is done again at the next start")
+    finally:
         query.stop()
     sink.finish(spark)
 
 
-def _cause(error: StreamingQueryException) -> str:
-    """Return the sentence of palearn's own error if there is one in the chain, else the first line of Spark's."""
-    text = str(error)
-    for line in text.splitlines():
-        if "palearn.errors." in line:
-            return line.partition("palearn.errors.")[2]
-    return text.splitlines()[0][:500]
+def _watch(query: StreamingQuery, checkpoint: Folder, topics: Topics, patience_ms: int) -> None:
+    """Wait for the end of a query. Say meanwhile what Spark waits for without a word.
+
+    Raises
+    ------
+    StreamError
+        A topic is gone.
+    """
+    gone = False
+    while not query.awaitTermination(_LOOK_S):
+        try:
+            require_same_topics(checkpoint, topics.ids(_LOOK_S * 1000))
+        except NoAnswer as error:
+            if not gone:
+                log.warning("%s; waiting for it, %d s at least", error, patience_ms // 1000)
+            gone = True
+        else:
+            if gone:
+                log.warning("Kafka answers again")
+            gone = False

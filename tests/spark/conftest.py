@@ -33,6 +33,8 @@ FATES = ["learned", "scored", "waiting", "duplicate", "rejected", "expired"]
 
 #: How many of the shipped examples the tests stream.
 PEOPLE = 2000
+#: In four batches.
+MOST = "source.kafka.max_offsets_per_trigger=500"
 
 
 class Message(NamedTuple):
@@ -154,6 +156,14 @@ def adult_messages(broker: str, adult: str) -> list[Message]:
     found = consume(broker, adult)
     assert len(found) == PEOPLE
     return found
+
+
+@pytest.fixture(scope="session")
+def finished(broker: str, adult: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of an uninterrupted run's checkpoint and output; tests only read it."""
+    folder = tmp_path_factory.mktemp("finished")
+    stream(config(broker, adult, folder, MOST, "output.predictions={}"))
+    return folder
 
 
 # -- tables ---------------------------------------------------------------------------------------------

@@ -1,21 +1,18 @@
 """A Spark standalone cluster of a master and two workers, and the job as make package packs it for one."""
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from tests.spark.clusters import SPARK_HOME, environment, standalone
 from tests.spark.conftest import PEOPLE, assert_accounts_balance, assert_same_outputs, batches, config, stream
-from tests.spark.test_jobs import ROOT, wait_for, write_config
+from tests.spark.test_jobs import ROOT, write_config
 
-SPARK_HOME = Path(pyspark.__file__).parent
 DOCUMENT = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
 
 #: Stands on the path of the workers' Python: writes down the file of all code that is run as a module there.
@@ -39,49 +36,11 @@ def archive() -> Path:
     return ROOT / "dist/palearn-env.tar.gz"
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a machine that knows Spark and Java, and nothing of this checkout."""
-    own = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT")
-    kept = {name: value for name, value in os.environ.items() if name not in own}
-    return {**kept, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
-
-
-def daemon(kind: str, folder: Path, *options: str) -> subprocess.Popen[str]:
-    """Start a master or a worker in a folder of its own."""
-    folder.mkdir()
-    command = [str(SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}"]
-    return subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--webui-port", "0", *options],
-        cwd=folder, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
-    """Address of the master of two workers of one core each."""
-    master = daemon("Master", tmp_path / "master", "--port", "0")
-    running = [master]
-    try:
-        url = wait_for_url(master)
-        for number in (1, 2):
-            work = tmp_path / f"worker-{number}"
-            running.append(daemon("Worker", work, "--work-dir", str(work), "-c", "1", "-m", "1G", url))
-            wait_for(running[-1], "Successfully registered with master")
+    """Address of the master of two workers."""
+    with standalone(tmp_path) as url:
         yield url
-    finally:
-        for process in reversed(running):
-            process.terminate()
-            process.communicate()
-        for unpacked in tmp_path.glob("worker-*/app-*/*/environment"):
-            shutil.rmtree(unpacked)  # 700 MB of memory each
-
-
-def wait_for_url(master: subprocess.Popen[str]) -> str:
-    assert master.stdout is not None
-    for line in master.stdout:
-        if found := re.search(r"Starting Spark master at (spark://\S+)", line):
-            return found[1]
-    raise AssertionError("the master ended")
 
 
 def documented(url: str, archive: Path, config_file: Path) -> tuple[dict[str, str], list[str]]:

@@ -1,0 +1,247 @@
+"""The checkpoint folder: whose it is, what it began with, and what each of its batches took.
+
+Spark's own files are in it, and beside them ``palearn.json``: an id, the parts of the configuration that the state
+depends on, the output that belongs to it, the ids of the topics, and the models that it began with, if any
+(``start/``, :mod:`palearn.spark.warm`).
+"""
+
+import fcntl
+import os
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pyarrow.dataset as ds
+
+from palearn.config import Config
+from palearn.errors import ConfigError, StreamError
+from palearn.spark.folder import Folder
+from palearn.spark.store import FORMAT, Store
+
+KNOWN = "palearn.json"
+
+
+@contextmanager
+def claimed(config: Config) -> Iterator[None]:
+    """Tie checkpoint and output to each other, or refuse a pair that do not belong together; keep others out meanwhile.
+
+    Raises
+    ------
+    ConfigError
+        The checkpoint began with another configuration, the output is another checkpoint's, or another job runs
+        on the checkpoint.
+    """
+    checkpoint, output = Folder(config.checkpoint), Folder(config.output.path)
+    _check(config, checkpoint, output)  # before anything is written
+    with locked(checkpoint), locked(output, "_palearn"):
+        known, fresh = _check(config, checkpoint, output)
+        if fresh:
+            checkpoint.write(known, KNOWN)
+        if not _has_begun(checkpoint):
+            _clear(checkpoint)
+        if not checkpoint.names("commits"):
+            output.write({"checkpoint_id": known["id"], "format": FORMAT}, "_palearn", "owner.json")
+        yield
+
+
+def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str, Any], bool]:
+    """Return what the checkpoint shall know, and whether that is new; raise a ConfigError if the pair is none."""
+    known = checkpoint.read(KNOWN)
+    owner = output.read("_palearn", "owner.json")
+    fresh = known is None
+    if owner is not None and owner["format"] > FORMAT:
+        raise ConfigError(
+            f"{config.output.path} was written by a newer palearn (format {owner['format']}, not {FORMAT}); "
+            "upgrade palearn, or choose a new output and a new checkpoint"
+        )
+    if known is None:
+        if checkpoint.names("offsets"):
+            raise ConfigError(f"{config.checkpoint} is the checkpoint of another Spark query; choose a new folder")
+        if owner is not None or any(name != "_palearn" for name in output.names()):
+            raise ConfigError(
+                f"{config.output.path} is not empty and {config.checkpoint} is new: its history would be overwritten; "
+                "choose a new output, or the checkpoint that wrote it"
+            )
+        known = {"id": uuid.uuid4().hex, "fingerprint": config.fingerprint, "output": output.path, "topics": {}}
+    elif not _has_begun(checkpoint) and not has_start(checkpoint):
+        # Nothing is learned yet: what was refused further on may be mended in the configuration.
+        known, fresh = known | {"fingerprint": config.fingerprint, "topics": {}}, True
+    differing = [name for name, part in config.fingerprint.items() if known["fingerprint"].get(name) != part]
+    if differing:
+        raise ConfigError(
+            f"{config.checkpoint} began with other {' and '.join(differing)}; restore them, or choose a new checkpoint "
+            "and output: palearn stream --warm-start MODELS goes on from what was learned, palearn replay learns a "
+            "topic's history anew"
+        )
+    if owner is None:
+        if checkpoint.names("commits"):
+            raise _not_a_pair(config)
+    elif owner["checkpoint_id"] != known["id"]:
+        raise _not_a_pair(config)
+    last, done = Store(output.path).last_batch(), last_commit(checkpoint)
+    if last is not None and last > (0 if done is None else done + 1):
+        raise ConfigError(
+            f"{config.output.path} goes to batch {last}, {config.checkpoint} only to batch {done}: a copy of the "
+            "checkpoint went on there. Give that copy, or two new folders"
+        )
+    if known["output"] != output.path:  # both were moved
+        known, fresh = known | {"output": output.path}, True
+    return known, fresh
+
+
+def _has_begun(checkpoint: Folder) -> bool:
+    """Whether a first batch is planned; the draft of a plan is none."""
+    return any(name.isdecimal() for name in checkpoint.names("offsets"))
+
+
+def _clear(checkpoint: Folder) -> None:
+    """Remove what a first attempt left that did not get as far as a plan: Spark would not begin beside it."""
+    for name in ("offsets", "state", "commits"):
+        checkpoint.fs.delete_dir_contents(checkpoint.at(name), missing_dir_ok=True)
+
+
+def _not_a_pair(config: Config) -> ConfigError:
+    return ConfigError(
+        f"{config.output.path} was not written by the checkpoint {config.checkpoint}; "
+        "give the pair that belongs together, or two new folders"
+    )
+
+
+@contextmanager
+def locked(folder: Folder, *parts: str) -> Iterator[None]:
+    """Let one job at a time run on a checkpoint or an output; ``parts`` tell where in it the lock is.
+
+    On a local disk by a lock that ends with the process, however that ends. Elsewhere Spark's own log of batches
+    stops the second job at its first commit, and runs stage their files apart.
+
+    Raises
+    ------
+    ConfigError
+        Another job runs.
+    """
+    if not folder.is_local:
+        yield
+        return
+    folder.fs.create_dir(folder.at(*parts), recursive=True)
+    with open(
+        folder.at(*parts, "palearn.lock"), "a+", encoding="utf-8"
+    ) as file:  # not "w": the other's words are in it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ConfigError(
+                f"another job runs on {folder.path} ({file.read().strip()}); stop it first, or choose a new "
+                "checkpoint and a new output"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
+
+
+def require_same_topics(checkpoint: Folder, ids: Mapping[str, str]) -> None:
+    """Remember the ids of topics that the checkpoint does not know yet, and compare the others.
+
+    Raises
+    ------
+    StreamError
+        A topic was deleted and made again: the checkpoint's offsets mean nothing in it.
+    """
+    known = checkpoint.read(KNOWN)
+    assert known is not None
+    for topic, number in known["topics"].items():
+        if ids.get(topic, number) != number:
+            raise StreamError(
+                f"topic {topic} was deleted and made again since {checkpoint.path} began: the offsets there are not "
+                "of this topic. Start over with a new checkpoint and a new output; palearn stream --warm-start MODELS "
+                "goes on from what was learned"
+            )
+    if ids.keys() - known["topics"].keys():
+        checkpoint.write(known | {"topics": {**ids, **known["topics"]}}, KNOWN)
+
+
+def taken(checkpoint: Folder, batch_id: int) -> list[dict[str, Any]]:
+    """Return the offsets that a batch takes, as the checkpoint planned them: a row a topic's partition.
+
+    Spark forgets the plans of old batches; the accounts table keeps these rows.
+    """
+    ends = _offsets(checkpoint.lines("offsets", str(batch_id)))
+    if batch_id:
+        starts = _offsets(checkpoint.lines("offsets", str(batch_id - 1)))
+    else:
+        starts = _offsets(checkpoint.lines("sources", "0", "0"))
+    return [
+        {"topic": topic, "partition": int(part), "start": starts.get(topic, {}).get(part, 0), "end": end}
+        for topic, parts in ends.items()
+        for part, end in parts.items()
+    ]
+
+
+def _offsets(lines: list[str]) -> dict[str, dict[str, int]]:
+    """Return topic -> partition -> offset of one of Spark's files; the last line is the only source's."""
+    found: dict[str, dict[str, int]] = msgspec.json.decode(lines[-1]) if lines else {}
+    return found
+
+
+def batches_of(path: str) -> list[list[dict[str, Any]]]:
+    """Return what every batch of a checkpoint took (:func:`taken`), in order.
+
+    Raises
+    ------
+    ConfigError
+        There is no checkpoint of a streaming job, or its output has no accounts.
+    """
+    checkpoint = Folder(path)
+    known = known_of(checkpoint)
+    if has_start(checkpoint):
+        raise ConfigError(
+            f"the job of {path} began with the models of {known['warm_start']}, not with nothing: its batches alone do "
+            "not give its models again"
+        )
+    output = Folder(known["output"])
+    files = [output.at("accounts", name) for name in output.sizes("accounts") if name.endswith(".parquet")]
+    if not files:
+        raise ConfigError(
+            f"{output.path}, the output of {path}, has no accounts, which tell what each batch took; was "
+            "output.accounts false, or the folder moved?"
+        )
+    table = ds.dataset(files, filesystem=output.fs, partitioning=ds.partitioning(flavor="hive")).to_table()
+    rows = dict(zip(table["batch_id"].to_pylist(), table["offsets"].to_pylist(), strict=True))
+    done = last_commit(checkpoint)
+    found = [rows.get(number) for number in range(max([*rows, -1 if done is None else done]) + 1)]
+    if None in found:
+        raise ConfigError(
+            f"the accounts of {output.path} do not tell what batch {found.index(None)} took, so the batches of {path} "
+            "cannot be repeated; was output.accounts false for a while?"
+        )
+    return found  # type: ignore[return-value]
+
+
+def known_of(checkpoint: Folder) -> dict[str, Any]:
+    """Return the content of a checkpoint's ``palearn.json``, or raise a ConfigError if it is none of ours."""
+    known: dict[str, Any] | None = checkpoint.read(KNOWN)
+    if known is None:
+        raise ConfigError(
+            f"{checkpoint.path} is not the checkpoint of a streaming job; give the folder that its configuration calls "
+            "checkpoint"
+        )
+    return known
+
+
+def last_commit(checkpoint: Folder) -> int | None:
+    """Return the number of the last batch that Spark has committed."""
+    return max((int(name) for name in checkpoint.names("commits") if name.isdecimal()), default=None)
+
+
+def has_start(checkpoint: Folder) -> bool:
+    """Whether the job of a checkpoint begins with models."""
+    return checkpoint.has("start", "done.json")
+
+
+def start_of(checkpoint: Folder, bucket: int) -> bytes | None:
+    """Return the models that a bucket begins with; None: it begins empty."""
+    return checkpoint.read_bytes("start", f"{bucket}.paln")
