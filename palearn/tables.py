@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+#: How often a table is listed anew while files go away.
+_ATTEMPTS = 10
+
+
 def read(path: str | Path, table: str) -> "pd.DataFrame":
     """Return all rows of a table of an output folder, with their ``batch_id``.
 
@@ -22,8 +26,13 @@ def read(path: str | Path, table: str) -> "pd.DataFrame":
     folder = Path(path) / table
     if not folder.is_dir():
         raise FileFormatError(f"{path} holds no table {table!r}: is it the output of a palearn job?")
-    data = ds.dataset(folder, partitioning="hive")
-    return data.to_table().to_pandas()
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            return ds.dataset(folder, partitioning="hive").to_table().to_pandas()
+        except FileNotFoundError:  # palearn compact has exchanged a folder since it was listed
+            if not left:
+                raise
+    raise AssertionError
 
 
 def latest_models(path: str | Path) -> "pd.DataFrame":
