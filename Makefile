@@ -15,6 +15,7 @@ PIP_INSTALL = $(BIN)/python -m pip --disable-pip-version-check install
 # What make package makes, and what it makes it of.
 ARCHIVE := dist/palearn-env.tar.gz
 ENVIRONMENT := build/environment
+AUDIT := build/audit
 PACKED := requirements-runtime.lock pyproject.toml Makefile \
 	$(shell find palearn -type f -not -path '*/__pycache__/*' -not -name '*.md')
 
@@ -52,13 +53,22 @@ demo-two-view: setup check-java ## Stream examples in parts: two views and late 
 
 .PHONY: test
 test: setup check-java ## Run every test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 .PHONY: lint
 lint: setup ## Check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# pip-audit has an environment of its own: what it needs is no dependency of palearn. A package that it cannot look up
+# is an error (--strict), never silence.
+.PHONY: audit
+audit: check-python ## Look up the locked dependencies among the known vulnerabilities (asks PyPI)
+	@$(PYTHON) -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-audit.lock
+	@for lock in requirements-build.lock requirements-runtime.lock requirements.lock; do echo "audit: $$lock"; \
+		$(AUDIT)/bin/pip-audit --strict --disable-pip --progress-spinner off --require-hashes -r $$lock; done
 
 .PHONY: bench
 bench: setup check-java ## Measure the stream beside its baselines
@@ -96,13 +106,14 @@ clean: ## Remove .venv, builds and caches
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: lock
-lock: ## Resolve the dependencies anew and write the three lock files (needs uv)
+lock: ## Resolve the dependencies anew and write the lock files (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: pip install uv" >&2; exit 1; }
 	uv pip compile $(LOCK_OPTIONS) --upgrade --extra dev pyproject.toml --output-file requirements.lock
 	uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock pyproject.toml \
 		--output-file requirements-runtime.lock
 	printf '%s\n' $(BUILD_TOOLS) | uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \
 		--output-file requirements-build.lock -
+	echo pip-audit | uv pip compile $(LOCK_OPTIONS) --upgrade --output-file requirements-audit.lock -
 
 # One set of versions for Python 3.11 to 3.13, with hashes.
 LOCK_OPTIONS := --no-config --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \

@@ -6,28 +6,105 @@ the stream's own bucket, record by record. Both give the same figures, to the la
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from palearn import files
 from palearn.assembly import Limits
 from palearn.bucket import Bucket, Plan, Summary
-from palearn.columns import OneKey, orders, passes
+from palearn.columns import Columns, OneKey, orders, passes
 from palearn.errors import ConfigError
-from palearn.intake import Chunk, Value
+from palearn.examples import flatten
+from palearn.intake import Chunk, Value, check
+from palearn.labels import classify
 from palearn.learners import Learner
 from palearn.metrics import MISTAKES, UPDATES, N
 from palearn.model import check_views
+from palearn.models import Examples as Learned
 from palearn.models import Models, Settings
 from palearn.records import LabelValue, Record, record_key
 
 #: The key of every example when none is asked for.
 ONE_KEY = "all"
-_PIECE = 20_000
+#: So many records are learned at a time, unless asked otherwise.
+PIECE = 20_000
 _Row: TypeAlias = tuple[str | None, Value]
+
+
+@dataclass
+class Race:
+    """What came of learners that took the same examples.
+
+    ``curve`` has a row for each piece of the examples: how many were labelled up to its end, and each learner's
+    mistakes among them.
+    """
+
+    models: Models
+    summary: Summary
+    curve: list[tuple[int, list[int]]]
+    seconds: float
+
+    def figures(self, *, per_key: bool) -> list[dict[str, Any]]:
+        """Return each learner's figures; with ``per_key`` also those of each key."""
+        models, n = self.models, self.models.counts[:, N]
+        out = []
+        for learner, state in zip(models.learners, models.states, strict=True):
+            mistakes, updates = state.counts[:, MISTAKES], state.counts[:, UPDATES]
+            found = {
+                "learner": learner.name,
+                "params": learner.params,
+                "n": int(n.sum()),
+                "mistakes": int(mistakes.sum()),
+                "error": float(mistakes.sum() / n.sum()) if n.sum() else None,
+                "updates": int(updates.sum()),
+                "weight_l2": float(np.linalg.norm(learner.weights(models.layout, state.arrays))),
+            }
+            if per_key:
+                found["per_key"] = {
+                    name: {"n": int(n[k]), "mistakes": int(mistakes[k]), "updates": int(updates[k])}
+                    for k, name in enumerate(models.keys)
+                }
+            out.append(found)
+        return out
+
+    def account(self) -> dict[str, Any]:
+        """Return what became of the records that were not simply learned, and the time of reading and learning."""
+        reasons, fates = self.summary.reasons, self.summary.fates
+        return {
+            "rejected": sum(reasons.values()),
+            "reasons": reasons,
+            **{fate: fates[fate] for fate in ("waiting", "duplicate", "expired")},
+            "seconds": self.seconds,
+        }
+
+
+class Examples(NamedTuple):
+    """Where examples come from, and in which order.
+
+    Parameters
+    ----------
+    source
+        A file (:func:`palearn.files.read`; ``format``, ``label`` and ``names`` are its options) or records. Records
+        with an ``id`` may be parts of examples (:mod:`palearn.assembly`).
+    key
+        A field: one model for each of its values (:func:`palearn.records.record_key`).
+    epochs
+        Passes over the examples, >= 1.
+    shuffle
+        Seed of a permutation of the examples, another one each epoch; None: file order.
+    """
+
+    source: str | Path | Iterable[Record]
+    key: str | None = None
+    epochs: int = 1
+    shuffle: int | None = None
+    format: str | None = None
+    label: str | None = None
+    names: Sequence[str] | None = None
 
 
 def evaluate(
@@ -40,30 +117,20 @@ def evaluate(
     positive: LabelValue | None = None,
     tie: str = "negative",
     views: Iterable[str] = (),
-    key: str | None = None,
-    epochs: int = 1,
-    shuffle: int | None = None,
-    format: str | None = None,
-    label: str | None = None,
-    names: list[str] | None = None,
+    **order: Any,
 ) -> dict[str, Any]:
     """Score and then learn every example, in order; return the counts.
 
     Parameters
     ----------
     examples
-        A file (:func:`palearn.files.read`; ``format``, ``label`` and ``names`` are its options) or records. Records
-        with an ``id`` may be parts of examples (:mod:`palearn.assembly`).
+        As ``source`` of :class:`Examples`.
     learner, params
         A name of :func:`palearn.learners` and its hyper-parameters.
     task, bias, positive, tie, views
         As in :func:`palearn.make`.
-    key
-        A field: one model for each of its values (:func:`palearn.records.record_key`).
-    epochs
-        Passes over the examples, >= 1.
-    shuffle
-        Seed of a permutation of the examples, another one each epoch; None: file order.
+    **order
+        The other fields of :class:`Examples`.
 
     Returns
     -------
@@ -72,54 +139,156 @@ def evaluate(
         seconds``; with ``key`` also ``per_key: {key: {n, mistakes, updates}}``. ``seconds`` covers reading and
         learning, not imports.
     """
-    if epochs < 1:
-        raise ConfigError(f"epochs must be >= 1, got {epochs}")
     chosen = Learner(learner, learner, task=task, tie=tie, options=params)
-    settings = Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=None)
-    file = examples if isinstance(examples, str | Path) else None
+    settings = settings_of(task=task, positive=positive, bias=bias, views=views)
+    given = Examples(examples, **order)
+    found = race(given, settings, [chosen])
+    (figures,) = found.figures(per_key=given.key is not None)
+    per_key = {name: figures.pop(name) for name in ("per_key",) if name in figures}
+    return figures | found.account() | per_key
+
+
+def settings_of(
+    *, task: str = "binary", positive: LabelValue | None = None, bias: bool = True, views: Iterable[str] = ()
+) -> Settings:
+    """Return what learners on a file share; nothing limits a model's features."""
+    return Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=None)
+
+
+def race(
+    examples: Examples,
+    settings: Settings,
+    learners: Sequence[Learner],
+    *,
+    piece: int = PIECE,
+    watch: Callable[[Models], None] | None = None,
+) -> Race:
+    """Let learners score and then learn every example, in order.
+
+    Parameters
+    ----------
+    piece
+        So many records at a time; nothing but the points of ``curve`` depends on it.
+    watch
+        Called after each piece.
+
+    Raises
+    ------
+    ConfigError
+        ``epochs`` is below 1.
+    FileFormatError
+        The file cannot be read.
+    """
+    if examples.epochs < 1:
+        raise ConfigError(f"epochs must be >= 1, got {examples.epochs}")
+    curve: list[tuple[int, list[int]]] = []
+
+    def after(models: Models) -> None:
+        mistakes = [int(state.counts[:, MISTAKES].sum()) for state in models.states]
+        curve.append((int(models.counts[:, N].sum()), mistakes))
+        if watch is not None:
+            watch(models)
+
+    source = examples.source if isinstance(examples.source, str | Path) else None
     began = time.perf_counter()
-    if file is not None and files.format_of(file, format) == "libsvm" and key is None and not settings.views:
-        models, summary = _learn_columns(settings, chosen, file, names, epochs, shuffle)
-    else:
-        rows = _rows(examples, key, format, label, names)
-        limits = Limits() if epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
-        plan = Plan(settings, (chosen,), tables=frozenset(), limits=limits)
-        models, summary = _learn_rows(plan, _passes(rows, epochs, shuffle), keyed=key is not None)
-    return _report(models, summary, chosen, time.perf_counter() - began, per_key=key is not None)
+    libsvm = source is not None and files.format_of(source, examples.format) == "libsvm"
+    learn = _learn_columns if libsvm and examples.key is None and not settings.views else _learn_rows
+    models, summary = learn(examples, settings, learners, piece, after)
+    return Race(models, summary, curve, time.perf_counter() - began)
 
 
-def _rows(
-    examples: str | Path | Iterable[Record],
-    key: str | None,
-    format: str | None,
-    label: str | None,
-    names: list[str] | None,
-) -> Iterator[_Row]:
-    if isinstance(examples, str | Path):
-        for line in files.lines(examples, key=key, format=format, label=label, names=names):
-            yield line.key, line.value
-    else:
-        for record in examples:
-            yield None if key is None else record_key(record, key), record
+def held_out(models: Models, examples: Examples) -> dict[str, Any]:
+    """Score examples that are not learned.
+
+    Returns
+    -------
+    dict
+        ``n`` labelled examples that could be scored, each learner's ``mistakes`` (in the order of ``models``; a label
+        that the key has never seen is one), ``unlabelled``, ``rejected``, and ``no_model``: labelled examples of keys
+        without a model, which are not in ``n``.
+    """
+    settings, out = models.settings, {"n": 0, "unlabelled": 0, "rejected": 0, "no_model": 0}
+    mistakes = np.zeros(len(models.learners), np.int64)
+    signed = settings.task == "binary" and settings.positive is None
+    rows = _rows(examples)
+    while taken := list(itertools.islice(rows, PIECE)):
+        accepted, faults = check(_chunk(taken, 0, keyed=examples.key is not None), Plan.max_bytes, signed=signed)
+        flat, unusable = flatten(accepted.record, models.vocabulary, models.max_features)
+        out["rejected"] += len(faults) + len(unusable)
+        kept: list[int] = []
+        for i, (key, record) in enumerate(zip(accepted.key, accepted.record, strict=True)):
+            if i in unusable:
+                continue
+            if record.label is None:
+                out["unlabelled"] += 1
+            elif key not in models.index:
+                out["no_model"] += 1
+            else:
+                kept.append(i)
+        if not kept:
+            continue
+        number = np.array([models.index[accepted.key[i]] for i in kept])
+        order = np.argsort(number, kind="stable")
+        at, number = np.array(kept)[order], number[order]
+        labels = [accepted.record[i].label for i in at.tolist()]
+        # What these labels add is not kept: one that the key has not seen gets a number that nothing predicts.
+        y, _, _ = classify(number, labels, list(models.labels), settings.task, settings.positive, models.max_labels)
+        known = np.array([len(models.labels[k]) for k in number.tolist()])
+        shown = Learned(flat.take(at), number, y, known, np.ones(at.size))
+        mistakes += [int((outcome.predicted != y).sum()) for outcome in models.score(shown)]
+        out["n"] += at.size
+    return {**out, "mistakes": mistakes.tolist()}
+
+
+_After: TypeAlias = Callable[[Models], None]
 
 
 def _learn_columns(
-    settings: Settings, learner: Learner, path: str | Path, names: list[str] | None, epochs: int, seed: int | None
+    examples: Examples, settings: Settings, learners: Sequence[Learner], piece: int, after: _After
 ) -> tuple[Models, Summary]:
-    one = OneKey(settings, (learner,), ONE_KEY)
+    assert isinstance(examples.source, str | Path)
+    one = OneKey(settings, learners, ONE_KEY)
     signed = settings.task == "binary" and settings.positive is None
     models = one.models
-    parts = files.columns(path, models.vocabulary, limit=models.max_features, signed=signed, names=names)
-    for part in passes(parts, epochs, seed, _PIECE):
+    parts = files.columns(
+        examples.source, models.vocabulary, limit=models.max_features, signed=signed, names=examples.names
+    )
+    for part in _cut(passes(parts, examples.epochs, examples.shuffle, piece), piece):
         one.learn(part)
+        after(models)
     return models, Summary(reasons=one.reasons)
 
 
-def _learn_rows(plan: Plan, rows: Iterator[_Row], *, keyed: bool) -> tuple[Models, Summary]:
-    bucket = Bucket(plan)
-    while piece := list(itertools.islice(rows, _PIECE)):
-        bucket.learn(_chunk(piece, bucket.summary.records, keyed=keyed))
+def _cut(parts: Iterator[Columns], piece: int) -> Iterator[Columns]:
+    """Yield parts of ``piece`` rows; at the usual size those that the file's reader makes do."""
+    if piece >= PIECE:
+        yield from parts
+        return
+    for part in parts:
+        for first in range(0, part.code.size, piece):
+            yield part.take(np.arange(first, min(first + piece, part.code.size)))
+
+
+def _learn_rows(
+    examples: Examples, settings: Settings, learners: Sequence[Learner], piece: int, after: _After
+) -> tuple[Models, Summary]:
+    limits = Limits() if examples.epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
+    bucket = Bucket(Plan(settings, tuple(learners), tables=frozenset(), limits=limits))
+    rows = _passes(_rows(examples), examples.epochs, examples.shuffle)
+    while taken := list(itertools.islice(rows, piece)):
+        bucket.learn(_chunk(taken, bucket.summary.records, keyed=examples.key is not None))
+        after(bucket.models)
     return bucket.models, bucket.summary
+
+
+def _rows(examples: Examples) -> Iterator[_Row]:
+    source, key, _, _, format, label, names = examples
+    if isinstance(source, str | Path):
+        for line in files.lines(source, key=key, format=format, label=label, names=names):
+            yield line.key, line.value
+    else:
+        for record in source:
+            yield None if key is None else record_key(record, key), record
 
 
 def _passes(rows: Iterator[_Row], epochs: int, seed: int | None) -> Iterator[_Row]:
@@ -136,27 +305,3 @@ def _chunk(rows: list[_Row], first: int, *, keyed: bool) -> Chunk:
     n = len(rows)
     keys = [None if key is None else key.encode() for key, _ in rows] if keyed else [ONE_KEY.encode()] * n
     return Chunk(keys, [value for _, value in rows], [""] * n, np.zeros(n, np.int64), np.arange(first, first + n))
-
-
-def _report(models: Models, summary: Summary, learner: Learner, seconds: float, *, per_key: bool) -> dict[str, Any]:
-    counts = models.states[0].counts
-    n, mistakes, updates = models.counts[:, N], counts[:, MISTAKES], counts[:, UPDATES]
-    out = {
-        "learner": learner.name,
-        "params": learner.params,
-        "n": int(n.sum()),
-        "mistakes": int(mistakes.sum()),
-        "error": float(mistakes.sum() / n.sum()) if n.sum() else None,
-        "updates": int(updates.sum()),
-        "weight_l2": float(np.linalg.norm(learner.weights(models.layout, models.states[0].arrays))),
-        "rejected": sum(summary.reasons.values()),
-        "reasons": summary.reasons,
-        **{fate: summary.fates[fate] for fate in ("waiting", "duplicate", "expired")},
-        "seconds": seconds,
-    }
-    if per_key:
-        out["per_key"] = {
-            name: {"n": int(n[k]), "mistakes": int(mistakes[k]), "updates": int(updates[k])}
-            for k, name in enumerate(models.keys)
-        }
-    return out

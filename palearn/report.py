@@ -7,17 +7,8 @@ import numpy as np
 from rich import box
 from rich.table import Column, Table
 
-from palearn import tables
-
-#: Colours that stay apart for the colour-blind (Okabe and Ito), with dashes for those who print in grey.
-_STYLES = (
-    ("#0072B2", "-"),
-    ("#D55E00", "--"),
-    ("#009E73", "-."),
-    ("#CC79A7", ":"),
-    ("#E69F00", "-"),
-    ("#56B4E9", "--"),
-)
+from palearn import plots, tables
+from palearn.errors import shown
 
 
 def summary(path: str | Path) -> dict[str, Any]:
@@ -70,7 +61,7 @@ def error_table(report: dict[str, Any], most: int = 25) -> Table:
     table = Table(Column("key", no_wrap=True, min_width=min(widest, 32)), *columns, box=box.SIMPLE, title="error in %")
     for key, entry in largest[:most]:
         errors = (entry["baseline_error"], *(entry["errors"].get(name) for name in names))
-        table.add_row(key, f"{entry['n']:,}", *map(_percent, errors))
+        table.add_row(shown(key), f"{entry['n']:,}", *map(_percent, errors))
     if len(largest) > most:
         table.add_row(f"… {len(largest) - most:,} more keys")
     table.add_section()
@@ -103,19 +94,14 @@ def strongest(path: str | Path, key: str, learner: str, top: int = 10) -> list[t
 
 def plot(path: str | Path, file: str | Path) -> None:
     """Draw the error over time to ``file`` (PNG or SVG): all keys batch by batch, and the largest key's window."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
     frame = tables.metrics(path)
     overall = frame[frame["key"].isna()].sort_values("batch_id")
     by_key = frame[frame["key"].notna()]
-    with mpl.rc_context({"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3}):
-        figure = Figure(figsize=(11, 4.2), layout="constrained")
-        left, right = figure.subplots(1, 2, sharey=True)
+    with plots.figure(file, columns=2, width=11) as (left, right):
         base = _baseline_curve(by_key)
         left.plot(base.index, base.to_numpy(), color="#666666", lw=1, label="no change (baseline)")
-        for (name, rows), (colour, dash) in zip(overall.groupby("learner", sort=False), _STYLES, strict=False):
-            left.plot(rows["n"], rows["batch_error"], color=colour, ls=dash, lw=1.6, label=str(name))
+        for (name, rows), style in zip(overall.groupby("learner", sort=False), plots.styles(), strict=False):
+            left.plot(rows["n"], rows["batch_error"], label=str(name), **style)
         left.set(
             title="All keys: error in each batch",
             xlabel="labelled records",
@@ -123,19 +109,17 @@ def plot(path: str | Path, file: str | Path) -> None:
         )
         largest = by_key.loc[by_key["n"].idxmax(), "key"]
         mine = by_key[by_key["key"] == largest].sort_values("batch_id")
-        for (name, _), (colour, dash) in zip(overall.groupby("learner", sort=False), _STYLES, strict=False):
+        for (name, _), style in zip(overall.groupby("learner", sort=False), plots.styles(), strict=False):
             rows = mine[mine["learner"] == name]
-            right.plot(rows["n"], rows["window_error"], color=colour, ls=dash, lw=1.6)
+            right.plot(rows["n"], rows["window_error"], **style)
         any_learner = mine[mine["learner"] == mine["learner"].iloc[0]]
         right.plot(any_learner["n"], any_learner["baseline_error"], color="#666666", lw=1)
         window = int(mine["window_n"].max())
         right.set(
-            title=f"Key {largest}: error over its last {window:,} records",
+            title=f"Key {shown(largest):.60}: error over its last {window:,} records",
             xlabel="labelled records of the key",
         )
         left.set_ylim(bottom=0)
-        figure.legend(loc="outside lower center", ncols=6, frameon=False)
-        figure.savefig(file, dpi=130)
 
 
 def _baseline_curve(by_key: Any) -> Any:

@@ -87,6 +87,7 @@ def test_the_commands_of_the_contract() -> None:
         "produce",
         "stream",
         "replay",
+        "state export",
         "evaluate",
         "models",
         "report",
@@ -177,6 +178,7 @@ def test_a_missing_file_is_status_1(run: Any, tmp_path: Path) -> None:
         ["evaluate", "x.jsonl", "--epochs", "0"],
         ["stream"],
         ["stream", "--config", "none.yaml"],
+        ["state", "export", "checkpoint"],
         ["models", "nowhere"],
         ["broker", "start", "--port", "0"],
     ],
@@ -214,6 +216,20 @@ def test_models_of_a_key_that_is_not_there(run: Any, out: Path) -> None:  # noqa
     status, _, error = run("models", str(out), "--key", "nobody")
     assert status == 1
     assert "nobody" in error
+
+
+def test_an_export_that_cannot_be_is_told_without_starting_spark(run: Any, tmp_path: Path) -> None:
+    status, text, error = run("state", "export", str(tmp_path / "nothing"), str(tmp_path / "out"))
+    assert (status, text) == (1, "")
+    assert error == (
+        f"palearn: {tmp_path / 'nothing'} is not the checkpoint of a streaming job; give the folder that its "
+        "configuration calls checkpoint\n"
+    )
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint/palearn.json").write_text("{}")
+    status, text, error = run("state", "export", str(tmp_path / "checkpoint"), str(tmp_path))
+    assert (status, text) == (1, "")
+    assert error == f"palearn: {tmp_path} is not empty; give the export a new folder\n"
 
 
 def test_report(run: Any, out: Path, tmp_path: Path) -> None:  # noqa: F811

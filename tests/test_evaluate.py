@@ -9,7 +9,8 @@ import pytest
 
 import palearn
 from palearn.errors import ConfigError, LearnerError, PalearnError
-from palearn.evaluate import evaluate
+from palearn.evaluate import Examples, evaluate, held_out, race, settings_of
+from palearn.learners import Learner
 from palearn.records import Record
 
 
@@ -123,3 +124,57 @@ def test_more_features_than_a_full_covariance_holds() -> None:
 def test_wrong_options(options: dict[str, Any]) -> None:
     with pytest.raises(LearnerError):
         evaluate(examples(), **options)
+
+
+def test_learners_that_race_make_the_mistakes_that_each_makes_alone(tmp_path: Path) -> None:
+    records = examples()
+    learners = [Learner(name, name) for name in ("pa1", "arow", "perceptron")]
+    found = race(Examples(records, key="user"), settings_of(), learners, piece=7)
+    alone = [evaluate(records, learner.name, key="user") for learner in learners]
+    for mine, other in zip(found.figures(per_key=True), alone, strict=True):
+        assert mine.items() <= other.items()
+    assert [point[0] for point in found.curve] == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+    assert found.curve[-1][1] == [other["mistakes"] for other in alone]
+
+    path = tmp_path / "few.libsvm"
+    path.write_text("".join(f"{r.label} {i % 5}:1 7:{i}\n" for i, r in enumerate(records)))
+    whole = race(Examples(path), settings_of(), learners)
+    pieces = race(Examples(path), settings_of(), learners, piece=9)
+    assert pieces.figures(per_key=False) == whole.figures(per_key=False)
+    assert [point[0] for point in pieces.curve] == [9, 18, 27, 36, 45, 54, 60]
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_a_hold_out_is_scored_as_predict_one_does(task: str) -> None:
+    colours = ["red", "green", "blue"]
+    records = [
+        Record(
+            label=colours[i * i % 3] if task == "multiclass" else 2 * (i % 2) - 1,
+            features={f"f{i % 4}": 1.0, "g": i / 9},
+        )
+        for i in range(40)
+    ]
+    unseen = Record(label="violet", features={"f1": 1.0})
+    test = [*records[20:], Record(features={"f1": 1.0}), Record(label=float("nan"), features={"f1": 1.0})]
+    test += [unseen] if task == "multiclass" else []
+    names = ["pa1", "arow"]
+    learners = [Learner(name, name, task=task) for name in names]
+    models = race(Examples(records[:20]), settings_of(task=task), learners).models
+    found = held_out(models, Examples(test))
+    assert found["n"] == 20 + (task == "multiclass")
+    assert (found["unlabelled"], found["rejected"], found["no_model"]) == (1, 1, 0)
+    for name, mistakes in zip(names, found["mistakes"], strict=True):
+        model = palearn.make(name, task=task)
+        for record in records[:20]:
+            model.learn_one(record.features or {}, record.label)
+        wrong = sum(model.predict_one(r.features or {}) != r.label for r in [*records[20:40]])
+        assert mistakes == wrong + (task == "multiclass")
+
+
+def test_a_hold_out_of_keys_that_have_no_model() -> None:
+    records = examples()
+    models = race(Examples(records[:1], key="user"), settings_of(), [Learner("pa1", "pa1")]).models
+    (key,) = models.keys
+    found = held_out(models, Examples(records, key="user"))
+    assert found["n"] == sum((record.features or {}).get(f"user={key}") == 1 for record in records)
+    assert found["no_model"] == 60 - found["n"] > 0

@@ -1,0 +1,39 @@
+"""The command line: ``palearn COMMAND``. Thin: each command reads its options and calls one function."""
+
+import sys
+from collections.abc import Callable
+
+import typer
+from rich.console import Console
+
+from palearn.cli.jobs import replay, stream
+from palearn.cli.look import models, report
+from palearn.cli.offline import evaluate, search
+from palearn.cli.shared import app
+from palearn.errors import PalearnError, shown
+
+__all__ = ["app", "evaluate", "main", "models", "replay", "replay_job", "report", "search", "stream", "stream_job"]
+
+
+def main() -> None:
+    """Run a command; an error of palearn's is one line and exit status 1."""
+    _guarded(app)
+
+
+def stream_job() -> None:
+    """Entry of ``jobs/stream.py``."""
+    _guarded(lambda: typer.run(stream))
+
+
+def replay_job() -> None:
+    """Entry of ``jobs/replay.py``."""
+    _guarded(lambda: typer.run(replay))
+
+
+def _guarded(command: Callable[[], object]) -> None:
+    try:
+        command()
+    except PalearnError as error:
+        told = "\n".join(map(shown, str(error).split("\n")))
+        Console(stderr=True).print(f"palearn: {told}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)

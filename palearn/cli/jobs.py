@@ -1,0 +1,249 @@
+"""The broker, the producer, and the Spark jobs."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from palearn.cli.shared import (
+    SHIPPED,
+    Config,
+    Data,
+    FileFormat,
+    Json,
+    LabelColumn,
+    Master,
+    Names,
+    Overrides,
+    Port,
+    app,
+    broker_app,
+    console,
+    inputs,
+    log_to_stderr,
+    print_json,
+    print_rows,
+    progress,
+    state_app,
+)
+from palearn.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from palearn.config import KafkaSource
+
+
+@broker_app.command("start")
+def broker_start(port: Port = 9092, data: Data = None) -> None:
+    """Start the broker and wait until it answers."""
+    from palearn.kafka import broker
+
+    broker.start(port, data)
+    console.print(f"Kafka answers at 127.0.0.1:{port}")
+
+
+@broker_app.command("stop")
+def broker_stop(port: Port = 9092, data: Data = None) -> None:
+    """Stop the broker; its topics stay."""
+    from palearn.kafka import broker
+
+    broker.stop(port, data)
+    console.print(f"no broker runs on port {port}")
+
+
+@broker_app.command("status")
+def broker_status(port: Port = 9092, data: Data = None, json: Json = False) -> None:
+    """Say whether the broker runs."""
+    from palearn.kafka import broker
+
+    found = broker.status(port, data)
+    if json:
+        print_json(found)
+    else:
+        state = f"runs as process {found.pid}" if found.running else "is not running"
+        console.print(f"Kafka {found.version} on port {found.port} {state}; data in {found.data}", soft_wrap=True)
+
+
+@app.command()
+def produce(
+    files: Annotated[list[str], typer.Argument(help=f"Files, or {SHIPPED}.")],
+    topic: Annotated[str, typer.Option(help="Kafka topic; made if it is not there.")],
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a broker; default: --config's, or 127.0.0.1:9092.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A job's YAML: its brokers and their access.", exists=True, dir_okay=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Field whose value is the key.")] = None,
+    constant_key: Annotated[str | None, typer.Option(help="One key for all records (default: all).")] = None,
+    missing_key: Annotated[str | None, typer.Option(help="Key of records without the field.")] = None,
+    format: FileFormat = None,
+    label: LabelColumn = None,
+    names: Names = None,
+    rate: Annotated[float | None, typer.Option(help="At most so many records a second.")] = None,
+    partitions: Annotated[int, typer.Option(help="Partitions of a topic that is made.", min=1)] = 4,
+    json: Json = False,
+) -> None:
+    """Send the records of files to a topic, keyed and in order."""
+    from palearn.kafka.produce import produce as send
+
+    kafka = _kafka_of(config)
+    paths, feature_names = inputs(files, names)
+    with progress("bytes") as bar:
+        task = bar.add_task(f"producing to {topic}", total=None)
+        report = send(
+            paths, topic=topic, bootstrap=bootstrap_servers or (kafka.bootstrap_servers if kafka else "127.0.0.1:9092"),
+            access=kafka.access if kafka else None, key=key, constant_key=constant_key,
+            missing_key=missing_key, format=format, label=label, names=feature_names, rate=rate,
+            partitions=partitions, progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )  # fmt: skip
+    if json:
+        print_json(report)
+    else:
+        rate_seen = report.sent / report.seconds if report.seconds else 0.0
+        console.print(f"{report.sent:,} records sent to {topic} in {report.seconds:.1f} s ({rate_seen:,.0f} a second)")
+        for bad in report.bad:
+            console.print(shown(f"  {bad.path}:{bad.line}: {bad.reason}: {bad.detail}"), markup=False, soft_wrap=True)
+        if report.bad_count:
+            console.print(f"{report.bad_count:,} bad lines were not sent")
+    if report.bad_count:
+        raise typer.Exit(1)
+
+
+def _kafka_of(config: Path | None) -> "KafkaSource | None":
+    """Return the brokers of a job's configuration."""
+    from palearn.config import load
+
+    if config is None:
+        return None
+    kafka = load(config).source.kafka
+    if kafka is None:
+        raise ConfigError(f"{config} has no source.kafka")
+    return kafka
+
+
+@app.command()
+def stream(
+    config: Config,
+    set_: Overrides = [],  # noqa: B006 - typer reads the default
+    once: Annotated[bool, typer.Option("--once", help="Take what is there now, then stop.")] = False,
+    warm_start: Annotated[
+        str | None, typer.Option(help="A new checkpoint begins with these models: an output folder, or a checkpoint.")
+    ] = None,
+    master: Master = None,
+) -> None:
+    """Learn from Kafka (the Spark job; the same as spark-submit jobs/stream.py)."""
+    from palearn.config import load
+    from palearn.spark import stream as job
+
+    log_to_stderr()
+    overrides = [*set_, *(["trigger=available_now"] if once else [])]
+    job.run(load(config, overrides), warm_start=warm_start, master=master)
+
+
+@app.command()
+def replay(
+    config: Config,
+    input_: Annotated[list[Path], typer.Option("--input", help="Files to learn.", exists=True)] = [],  # noqa: B006
+    topic: Annotated[str | None, typer.Option(help="Topic to learn, in place of the configured ones.")] = None,
+    from_: Annotated[str, typer.Option("--from", help="earliest, or JSON of offsets a partition.")] = "earliest",
+    to: Annotated[str, typer.Option("--to", help="latest, or JSON of offsets a partition.")] = "latest",
+    batches_of: Annotated[str | None, typer.Option(help="Checkpoint of a stream: repeat its batches.")] = None,
+    set_: Overrides = [],  # noqa: B006
+    master: Master = None,
+) -> None:
+    """Learn history in one batch: the same engine, outputs and bits as the stream."""
+    from palearn.config import load
+    from palearn.spark import replay as job
+
+    log_to_stderr()
+    overrides = [*set_, *([f"source.kafka.topics=[{topic}]"] if topic else [])]
+    paths = [str(path) for path in input_] or None
+    job.run(load(config, overrides), paths=paths, start=from_, end=to, batches_of=batches_of, master=master)
+
+
+@state_app.command("export")
+def state_export(
+    checkpoint: Annotated[str, typer.Argument(help="Checkpoint of a job that does not run.")],
+    out: Annotated[str, typer.Argument(help="A new folder; the models are in OUT/models.")],
+    master: Master = None,
+) -> None:
+    """Write all models of a stopped job, from its state, as a models table."""
+    from palearn.spark.folder import Folder
+    from palearn.spark.warm import export, learned_up_to
+
+    keys = export(checkpoint, out, master=master)
+    offsets = msgspec.json.encode(learned_up_to(Folder(checkpoint))).decode()
+    console.print(f"the models of {keys:,} keys are in {out}/models", markup=False, soft_wrap=True)
+    console.print(f"they have learned the records before {offsets}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def tune(
+    config: Config,
+    input_: Annotated[list[Path], typer.Option("--input", help="Files; default: the topics.", exists=True)] = [],  # noqa: B006
+    records: Annotated[int, typer.Option(help="Size of the sample.", min=1)] = 50_000,
+    keys: Annotated[int | None, typer.Option(help="Keys there will be; default: the sample's.", min=1)] = None,
+    cores: Annotated[int | None, typer.Option(help="Cores that learn; default: this machine's.", min=1)] = None,
+    seconds: Annotated[float, typer.Option(help="The longest that a batch may take.", min=0)] = 10.0,
+    set_: Overrides = [],  # noqa: B006
+    master: Master = None,
+    json: Json = False,
+) -> None:
+    """Choose buckets, batch size and partitions for a sample of records."""
+    import yaml
+
+    from palearn import tune as tuning
+    from palearn.config import load
+    from palearn.spark.replay import sample
+
+    loaded = load(config, set_)
+    chunk = sample(loaded, records, paths=[str(path) for path in input_] or None, master=master)
+    found = tuning.advice(tuning.measure(loaded.plan, chunk), keys, cores or os.cpu_count() or 1, seconds)
+    if json:
+        print_json(found)
+        return
+    sampled = found["sample"]
+    console.print(
+        f"{sampled['records']:,} records of {sampled['keys']:,} keys: {sampled['learn_us']:.1f} us to learn a record "
+        f"on this machine, {sampled['key_bytes']:,.0f} bytes a key; {found['keys']:,} keys are "
+        f"{found['state_bytes'] / 1e6:,.0f} MB of state",
+        highlight=False,
+    )
+    print_rows(
+        [
+            {
+                "records a batch": f"{x['batch']:,}",
+                "best buckets": f"{x['buckets']:,}",
+                "buckets touched": f"{x['touched_buckets']:,.0f}",
+                "state moved, MB": f"{x['moved_bytes'] / 1e6:,.1f}",
+                "seconds a batch": f"{x['seconds']:.1f}",
+                "records a second": f"{x['rate']:,.0f}",
+            }
+            for x in found["layouts"]
+        ]
+    )
+    console.print(f"\nFor {found['cores']} cores, and at most {seconds:g} s a batch:\n", highlight=False)
+    console.print(yaml.safe_dump(found["configuration"]), markup=False, highlight=False)
+
+
+@app.command()
+def compact(
+    out: Annotated[str, typer.Argument(help="Output folder of a job.")],
+    keep: Annotated[int, typer.Option(help="So many of the newest batches stay as they are.", min=1)] = 10,
+    latest: Annotated[list[str], typer.Option(help="Forget the history of this table: models, metrics.")] = [],  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Make one file of each old batch's files; the job may run meanwhile."""
+    from palearn.compact import compact as run
+
+    found = run(out, keep=keep, latest=latest)
+    if json:
+        print_json(found)
+        return
+    console.print(
+        f"{found.files_before:,} files of old batches are {found.files_after:,} now; {found.rows_dropped:,} rows that "
+        "newer ones replace are gone",
+        highlight=False,
+    )

@@ -1,0 +1,106 @@
+"""What a job left: models and errors; the learners that there are; demonstrations."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from palearn.cli.shared import Json, app, console, log_to_stderr, print_json, print_rows, progress
+from palearn.errors import FileFormatError
+
+
+@app.command()
+def models(
+    out: Annotated[Path, typer.Argument(help="Output folder of a job.", exists=True, file_okay=False)],
+    key: Annotated[str | None, typer.Option(help="Show this key; default: list the keys.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Show this learner only.")] = None,
+    top: Annotated[int, typer.Option(help="How many weights.", min=1)] = 10,
+    json: Json = False,
+) -> None:
+    """Show which keys have models, or a key's strongest weights by feature name."""
+    from palearn import report, tables
+
+    frame = tables.latest_models(out)
+    if key is None:
+        counts = frame.groupby("key").agg(learners=("learner", "count"), n_learned=("n_learned", "max"))
+        rows: list[dict[str, Any]] = [{"key": k, **row} for k, row in counts.to_dict("index").items()]
+    else:
+        names = frame.loc[frame["key"] == key, "learner"] if learner is None else [learner]
+        rows = [
+            {"learner": name, "label": label, "feature": feature, "weight": weight}
+            for name in names
+            for label, feature, weight in report.strongest(out, key, name, top)
+        ]
+        if not rows:
+            message = f"{out} has no model of key {key!r}" + (f" and learner {learner!r}" if learner else "")
+            raise FileFormatError(message)
+    if json:
+        print_json(rows)
+    else:
+        print_rows(rows)
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Argument(help="Output folder of a job.", exists=True, file_okay=False)],
+    plot: Annotated[Path | None, typer.Option(help="Draw the rolling error to this PNG or SVG.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the records' fates and the error of every learner and key."""
+    from palearn import report as reports
+
+    found = reports.summary(out)
+    if plot is not None:
+        reports.plot(out, plot)
+    if json:
+        print_json(found)
+        return
+    console.print(reports.fates(found), highlight=False)
+    console.print(reports.error_table(found))
+
+
+@app.command("learners")
+def learners_(json: Json = False) -> None:
+    """List every learner with its hyper-parameters and source."""
+    from palearn.model import learners
+
+    if json:
+        print_json(learners())
+        return
+    rows = [
+        {
+            "learner": x["name"],
+            "what it is": x["summary"],
+            "options": ", ".join(f"{p['name']}={p['default']}" for p in x["parameters"]),
+            "source": x["source"],
+        }
+        for x in learners()
+    ]
+    print_rows(rows)
+
+
+@app.command()
+def demo() -> None:
+    """Stream UCI Adult through a real Kafka, show what was learned, replay it and compare."""
+    from palearn.demo.adult import demo as run
+
+    log_to_stderr()
+    run(console, Path.cwd())
+
+
+@app.command()
+def demo_two_view() -> None:
+    """Stream an example's two views and its late label from three topics, compare learners, replay it and compare."""
+    from palearn.demo.two_view import demo as run
+
+    run(console, Path.cwd())
+
+
+@app.command()
+def prepare() -> None:
+    """Fetch the jars of Kafka and of Spark's connector, and compile the kernels: what first use would wait for."""
+    from palearn.prepare import prepare as run
+
+    with progress("steps") as bar:
+        task = bar.add_task("preparing", total=None)
+        run(lambda what, done, total: bar.update(task, description=what, completed=done, total=total))

@@ -1,0 +1,276 @@
+"""``evaluate`` and ``search``: learners on files, without Spark and Kafka."""
+
+import atexit
+import gc
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+
+from palearn.cli.shared import (
+    SHIPPED,
+    FileFormat,
+    Json,
+    LabelColumn,
+    Names,
+    app,
+    assignments,
+    console,
+    inputs,
+    print_json,
+    print_rows,
+    progress,
+    usage,
+)
+from palearn.errors import LearnerError
+from palearn.learners import LEARNERS
+
+if TYPE_CHECKING:
+    from palearn.evaluate import Examples, Race
+    from palearn.learners import Learner
+    from palearn.models import Models, Settings
+    from palearn.search import Tried
+
+File = Annotated[str, typer.Argument(help=f"A file of examples, or {SHIPPED}.")]
+Task = Annotated[str, typer.Option(help="binary or multiclass.")]
+Bias = Annotated[bool, typer.Option(help="Add a constant feature.")]
+Positive = Annotated[str | None, typer.Option(help="Label of the positive class, where labels are text.")]
+Tie = Annotated[str, typer.Option(help="Class of a score of exactly 0: negative or positive.")]
+Views = Annotated[str | None, typer.Option(help="Names of the views, with commas.")]
+Key = Annotated[str | None, typer.Option(help="A field: one model for each of its values.")]
+
+
+@app.command()
+def evaluate(
+    file: File,
+    learner: Annotated[list[str], typer.Option(help=f"One or several of {', '.join(LEARNERS)}.")] = ["arow"],  # noqa: B006
+    param: Annotated[
+        list[str], typer.Option("-p", "--param", help="Hyper-parameter of all that have it, or of one: -p pa1.C=0.1")
+    ] = [],  # noqa: B006
+    task: Task = "binary",
+    bias: Bias = True,
+    positive: Positive = None,
+    tie: Tie = "negative",
+    views: Views = None,
+    key: Key = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the file.", min=1)] = 1,
+    shuffle: Annotated[int | None, typer.Option(help="Seed of a random order.")] = None,
+    repeats: Annotated[
+        int, typer.Option(help="So many random orders (with --shuffle): mean and deviation.", min=1)
+    ] = 1,
+    holdout: Annotated[Path | None, typer.Option(help="A file that is scored in the end, not learned.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the error so far to this PNG or SVG.")] = None,
+    format: FileFormat = None,
+    label: LabelColumn = None,
+    names: Names = None,
+    json: Json = False,
+) -> None:
+    """Test-then-train on a file in this process; no Spark, no Kafka."""
+    from palearn import evaluate as trials
+
+    # The interpreter's last collection would look at all of numba's objects, for a fifth of the whole time.
+    atexit.register(gc.freeze)
+    if repeats > 1 and shuffle is None:
+        usage("--repeats are random orders: give the first one's seed with --shuffle")
+    chosen = _learners(learner, assignments(param), task, tie)
+    settings = trials.settings_of(task=task, positive=positive, bias=bias, views=views.split(",") if views else ())
+    (path, *_), feature_names = inputs([file], names)
+    examples = trials.Examples(path, key, epochs, shuffle, format, label, feature_names)
+    races = [
+        _watched(
+            examples._replace(shuffle=None if shuffle is None else shuffle + i), settings, chosen, plot is not None
+        )
+        for i in range(repeats)
+    ]
+    report = _report(races, per_key=key is not None)
+    if holdout is not None:
+        test = examples._replace(source=holdout, epochs=1, shuffle=None)
+        report["holdout"] = trials.held_out(races[-1].models, test)
+    if plot is not None:
+        from palearn import plots
+
+        plots.race(races[-1].curve, [x.name for x in chosen], plot)
+    if json:
+        print_json(report if len(chosen) > 1 else _single(report))
+    else:
+        _show(report, keyed=key is not None)
+
+
+def _learners(names: list[str], params: dict[str, Any], task: str, tie: str) -> "list[Learner]":
+    """Return the learners, each with the parameters that it has; ``NAME.PARAMETER`` is one learner's own."""
+    from palearn.learners import Learner
+
+    if len(set(names)) < len(names):
+        usage("give each --learner once; palearn search tries one with many hyper-parameters")
+    options: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for given, value in params.items():
+        owner, dot, parameter = given.rpartition(".")
+        own = [x for x in names if x in LEARNERS and any(p.name == parameter for p in LEARNERS[x].parameters)]
+        takers = [owner] if dot else own if len(names) > 1 else names
+        if not takers or takers[0] not in options:
+            raise LearnerError(f"-p {given}: none of {', '.join(names)} has such a hyper-parameter")
+        for name in takers:
+            options[name][parameter] = value
+    return [Learner(name, name, task=task, tie=tie, options=options[name]) for name in names]
+
+
+def _watched(examples: "Examples", settings: "Settings", learners: "list[Learner]", fine: bool) -> "Race":
+    """Let learners race under a progress bar with the error so far; ``fine``: with a curve that can be drawn."""
+    from palearn.evaluate import PIECE, race
+    from palearn.metrics import MISTAKES, N
+
+    with progress("examples", passing=True) as bar:
+        task = bar.add_task("evaluating", total=None)
+
+        def watch(models: "Models") -> None:
+            n = int(models.counts[:, N].sum())
+            errors = [state.counts[:, MISTAKES].sum() / max(1, n) for state in models.states]
+            told = " ".join(f"{x.name} {error:.4f}" for x, error in zip(learners, errors, strict=True))
+            bar.update(task, description=f"error {told}", completed=n)
+
+        return race(examples, settings, learners, piece=500 if fine else PIECE, watch=watch)
+
+
+def _report(races: "list[Race]", *, per_key: bool) -> dict[str, Any]:
+    report = {"learners": races[-1].figures(per_key=per_key), **races[-1].account()}
+    if len(races) > 1:
+        errors = [[x["error"] for x in race.figures(per_key=False)] for race in races]
+        for i, figures in enumerate(report["learners"]):
+            own = [row[i] for row in errors if row[i] is not None]
+            figures["errors"] = own
+            figures["error_mean"] = statistics.fmean(own) if own else None
+            figures["error_sd"] = statistics.stdev(own) if len(own) > 1 else None
+    return report
+
+
+def _single(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report of one learner flat, its keys last."""
+    (figures,) = report.pop("learners")
+    flat = {**figures, **report}
+    return {name: flat[name] for name in sorted(flat, key=lambda name: name == "per_key")}
+
+
+def _show(report: dict[str, Any], *, keyed: bool) -> None:
+    table = Table("learner", "options", "examples", "mistakes", "error", "updates")
+    repeated = "error_mean" in report["learners"][0]
+    if repeated:
+        table.add_column("mean ± sd")
+    if "holdout" in report:
+        table.add_column("held out")
+    for i, x in enumerate(report["learners"]):
+        options = ", ".join(f"{name}={value}" for name, value in x["params"].items())
+        row = [x["learner"], options, f"{x['n']:,}", f"{x['mistakes']:,}", _error(x["error"]), f"{x['updates']:,}"]
+        if repeated:
+            row.append(f"{_error(x['error_mean'])} ± {_error(x['error_sd'])}")
+        if "holdout" in report:
+            out = report["holdout"]
+            row.append(_error(out["mistakes"][i] / out["n"] if out["n"] else None))
+        table.add_row(*row)
+    console.print(table)
+    told = [f"{report['learners'][0]['n']:,} examples"]
+    told += [f"{report[fate]:,} {fate}" for fate in ("waiting", "duplicate", "expired", "rejected") if report[fate]]
+    told += [f"{count:,} of them {reason}" for reason, count in report["reasons"].items()]
+    if "holdout" in report:
+        out = report["holdout"]
+        told.append(f"{out['n']:,} held out")
+        told += [
+            f"{out[name]:,} held out {name.replace('_', ' ')}"
+            for name in ("unlabelled", "rejected", "no_model")
+            if out[name]
+        ]
+    console.print(", ".join([*told, f"{report['seconds']:.2f} s"]), highlight=False)
+    if keyed:
+        for x in report["learners"]:
+            _show_keys(x)
+
+
+def _error(error: float | None) -> str:
+    return "-" if error is None else f"{error:.4f}"
+
+
+def _show_keys(figures: dict[str, Any], most: int = 5) -> None:
+    """Print the keys with the highest, middle and lowest errors."""
+    keys = [(name, c["n"], c["mistakes"], c["updates"]) for name, c in figures["per_key"].items() if c["n"]]
+    keys.sort(key=lambda row: (-row[2] / row[1], -row[1], row[0]))
+    middle = max(most, (len(keys) - most) // 2)
+    parts = {"worst": keys[:most], "median": keys[middle : middle + 1], "best": keys[max(most, len(keys) - most) :]}
+    table = Table("", "key", "examples", "mistakes", "error", "updates", title=figures["learner"])
+    for part, rows in parts.items():
+        for name, n, mistakes, updates in rows:
+            table.add_row(part, name, f"{n:,}", f"{mistakes:,}", f"{mistakes / n:.2%}", f"{updates:,}")
+    console.print(table)
+
+
+@app.command()
+def search(
+    file: File,
+    learner: Annotated[list[str], typer.Option(help="Learners to try.")] = ["arow", "pa1"],  # noqa: B006
+    grid: Annotated[list[str], typer.Option(help="C=2^-4:2^4 (powers), C=0.01:100:9 (evenly), r=0.1,1,10")] = [],  # noqa: B006
+    choose: Annotated[float, typer.Option(help="The share of the examples, from the first on, that chooses.")] = 0.5,
+    task: Task = "binary",
+    bias: Bias = True,
+    positive: Positive = None,
+    tie: Tie = "negative",
+    views: Views = None,
+    key: Key = None,
+    done: Annotated[Path | None, typer.Option(help="Note what is done in this file, and go on from it.")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the configuration's learners block to this file.")] = None,
+    format: FileFormat = None,
+    label: LabelColumn = None,
+    names: Names = None,
+    json: Json = False,
+) -> None:
+    """Choose hyper-parameters by the error on a stream's own past, and say how good they are on the rest of it."""
+    from palearn import search as searching
+    from palearn.evaluate import Examples, settings_of
+
+    (path, *_), feature_names = inputs([file], names)
+    settings = settings_of(task=task, positive=positive, bias=bias, views=views.split(",") if views else ())
+    plan = searching.Plan(
+        Examples(path, key=key, format=format, label=label, names=feature_names),
+        settings,
+        searching.candidates(learner, dict(map(searching.grid, grid))),
+        tie,
+        choose,
+    )
+    with progress("candidates", passing=True) as bar:
+        bar_task = bar.add_task("searching", total=len(plan.candidates))
+        found = searching.search(plan, done=done, progress=lambda n, _: bar.update(bar_task, completed=n))
+    block = yaml.safe_dump(searching.configuration(found[0]), sort_keys=False)
+    if write is not None:
+        write.write_text(block, encoding="utf-8")
+    if json:
+        print_json({"chosen": _tried(found[0]), "candidates": [_tried(x) for x in found]})
+        return
+    print_rows(
+        [{name: _cell(value) for name, value in _tried(x).items() if name != "params" or value} for x in found[:10]]
+    )
+    best = found[0]
+    console.print(
+        f"chosen by its error on the first {best.chose_n:,} labelled examples ({best.chose_error:.4f}); "
+        f"on the {best.n:,} after them, which chose nothing, it is {best.error:.4f}\n",
+        highlight=False,
+    )
+    console.print(block, markup=False, highlight=False)
+
+
+def _tried(x: "Tried") -> dict[str, Any]:
+    return {
+        "learner": x.algorithm,
+        "params": x.params,
+        "chose_n": x.chose_n,
+        "chose_error": x.chose_error,
+        "n": x.n,
+        "error": x.error,
+    }
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{name}={item:g}" if isinstance(item, float) else f"{name}={item}" for name, item in value.items()
+        )
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,122 @@
+"""What the commands share: the application, options, and how answers are shown."""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from palearn.errors import ConfigError, FileFormatError, shown
+
+app = typer.Typer(
+    help="Online linear classifiers, one model per key, learned from Kafka inside a Spark job.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+broker_app = typer.Typer(help="A real single-node Kafka on this machine, for trying things.", no_args_is_help=True)
+app.add_typer(broker_app, name="broker")
+state_app = typer.Typer(help="The state of a stopped job.", no_args_is_help=True)
+app.add_typer(state_app, name="state")
+#: Names of keys and features are text, whatever brackets are in them.
+console = Console(markup=False)
+
+SHIPPED = "a data set that ships with palearn: a9a or internet_ads"
+Config = Annotated[Path, typer.Option("--config", help="Configuration, YAML.", exists=True, dir_okay=False)]
+Overrides = Annotated[list[str], typer.Option("--set", help="Override a value: learners.0.C=0.5")]
+Master = Annotated[str | None, typer.Option(help="Spark master, e.g. local[2]; default: spark-submit's, or local[*].")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Port = Annotated[int, typer.Option(help="Clients' port; the controller listens on the next one.", min=1, max=65534)]
+Data = Annotated[Path | None, typer.Option(help="Folder of the broker's log and topics.")]
+FileFormat = Annotated[str | None, typer.Option("--format", help="libsvm, csv, jsonl or parquet; default: by suffix.")]
+LabelColumn = Annotated[str | None, typer.Option("--label", help="Label column of CSV and Parquet; default: label.")]
+Names = Annotated[Path | None, typer.Option("--names", help="Feature names for LIBSVM: a line each, in index order.")]
+
+
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """Print rows as a table."""
+    table = Table(*rows[0]) if rows else Table("nothing")
+    for row in rows:
+        table.add_row(*(f"{cell:+.4f}" if isinstance(cell, float) else shown(str(cell)) for cell in row.values()))
+    console.print(table)
+
+
+def inputs(files: list[str], names: Path | None) -> tuple[list[Path], list[str] | None]:
+    """Return the files, with the shipped data sets' names resolved to theirs."""
+    from palearn import datasets
+
+    feature_names = None if names is None else _read_names(names)
+    paths = []
+    for file in files:
+        if file in datasets.DATASETS and not Path(file).exists():
+            paths.append(datasets.path(file))
+            feature_names = feature_names or datasets.names(file)
+        else:
+            paths.append(Path(file))
+    return paths, feature_names
+
+
+def _read_names(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}"
+        raise FileFormatError(message) from None
+    return [line.rpartition("\t")[2] for line in lines]
+
+
+def assignments(given: list[str]) -> dict[str, Any]:
+    """Return ``-p NAME=VALUE`` options; a value that is a number is one."""
+    from palearn.config import read_yaml
+
+    out: dict[str, Any] = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals:
+            usage(f"-p takes NAME=VALUE, got {item!r}")
+        try:
+            out[name] = read_yaml(text, f"-p {name}")
+        except ConfigError as error:
+            usage(str(error))
+    return out
+
+
+def usage(message: str) -> NoReturn:
+    """End with status 2."""
+    raise typer.BadParameter(message)
+
+
+def progress(unit: str, *, passing: bool = False) -> Progress:
+    """Return a progress bar on standard error, so that standard output can be piped.
+
+    One that is ``passing`` leaves nothing behind, and is for terminals only.
+    """
+    count = TaskProgressColumn() if unit == "bytes" else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
+    screen = Console(stderr=True)
+    return Progress(*columns, console=screen, transient=passing, disable=passing and not screen.is_terminal)
+
+
+def print_json(content: Any) -> None:
+    """Print an answer as JSON."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(content, enc_hook=str)).decode() + "\n")
+
+
+def log_to_stderr() -> None:
+    """Let palearn tell what it does; others only what is wrong."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("palearn").setLevel(logging.INFO)
+    # What Java answers is told by whoever asked; py4j would print its traceback at every Ctrl-C.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)

@@ -1,0 +1,51 @@
+"""Pictures of errors, told apart without colour too."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+#: Colours that stay apart for the colour-blind (Okabe and Ito), with dashes for those who print in grey.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_DASHES = ("-", "--", "-.", ":")
+#: Names are text, whatever dollar signs are in them.
+_LOOK: dict[Any, Any] = {
+    "text.parse_math": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
+
+
+def styles() -> Iterator[dict[str, Any]]:
+    """Yield how to draw one line after the other: no two of the first two dozen are alike."""
+    for shift in cycle(range(len(_DASHES))):
+        for i, colour in enumerate(_COLOURS):
+            yield {"color": colour, "ls": _DASHES[(i + shift) % len(_DASHES)], "lw": 1.6}
+
+
+@contextmanager
+def figure(path: str | Path, columns: int = 1, width: float = 7.0) -> Iterator[Any]:
+    """Yield axes to draw on, ``columns`` side by side that share their y; then save them as PNG or SVG, by suffix."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_LOOK), warnings.catch_warnings():
+        whole = Figure(figsize=(width, 4.2), layout="constrained")
+        yield whole.subplots(1, columns, sharey=True)
+        warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)  # a box stands in its place
+        whole.legend(loc="outside lower center", ncols=6, frameon=False)
+        whole.savefig(path, dpi=130)
+
+
+def race(curve: Sequence[tuple[int, Sequence[int]]], names: Sequence[str], path: str | Path) -> None:
+    """Draw each learner's error over all examples so far; ``curve`` is that of :class:`palearn.evaluate.Race`."""
+    with figure(path) as axes:
+        labelled = [n for n, _ in curve if n]
+        for i, (name, style) in enumerate(zip(names, styles(), strict=False)):
+            axes.plot(labelled, [mistakes[i] / n for n, mistakes in curve if n], label=name, **style)
+        axes.set(xlabel="labelled examples", ylabel="error so far (share of mistakes)")
+        axes.set_ylim(bottom=0)

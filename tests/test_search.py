@@ -1,0 +1,142 @@
+"""The search: candidates, what chooses and what is reported, keys, processes, and going on where it stopped."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+import palearn
+from palearn import datasets, records
+from palearn.errors import ConfigError, LearnerError
+from palearn.evaluate import Examples, settings_of
+from palearn.records import Record
+from palearn.search import Plan, Tried, candidates, configuration, grid, search
+
+N = 3000
+
+
+@pytest.fixture(scope="module")
+def people() -> list[Record]:
+    return [record for _, record in zip(range(N), datasets.a9a(), strict=False)]
+
+
+@pytest.fixture(scope="module")
+def file(people: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("search") / "people.jsonl"
+    path.write_bytes(b"".join(records.encode(record) + b"\n" for record in people))
+    return path
+
+
+def plan(source: object, learners: list[str], grids: dict[str, list[object]], **more: object) -> Plan:
+    examples = Examples(source, **{name: more.pop(name) for name in ("key",) if name in more})
+    return Plan(examples, settings_of(), candidates(learners, grids), **more)
+
+
+def mistakes_by_hand(people: list[Record], algorithm: str, params: dict[str, float]) -> list[bool]:
+    model, wrong = palearn.make(algorithm, **params), []
+    for record in people:
+        wrong.append(model.predict_one(record.features) != (1 if record.label == 1 else -1))
+        model.learn_one(record.features, record.label)
+    return wrong
+
+
+def test_the_first_part_chooses_and_the_rest_is_reported(people: list[Record], file: Path) -> None:
+    found = search(plan(file, ["pa1", "arow"], {"C": [0.01, 1.0], "r": [1.0]}), processes=1)
+    assert {(x.algorithm, *x.params.values()) for x in found} == {("pa1", 0.01), ("pa1", 1.0), ("arow", 1.0)}
+    for tried in found:
+        wrong = mistakes_by_hand(people, tried.algorithm, tried.params)
+        assert (tried.chose_n, tried.n) == (N // 2, N // 2)
+        assert tried.chose_mistakes == sum(wrong[: N // 2])
+        assert tried.mistakes == sum(wrong[N // 2 :])
+        assert tried.error == tried.mistakes / tried.n
+    assert [x.chose_mistakes for x in found] == sorted(x.chose_mistakes for x in found)
+    assert found[0].chose_error == found[0].chose_mistakes / (N // 2)
+    (learner,) = configuration(found[0])["learners"]
+    assert learner == {"name": found[0].algorithm, "algorithm": found[0].algorithm, **found[0].params}
+
+
+def test_the_share_that_chooses_and_keys(people: list[Record], file: Path) -> None:
+    (tried,) = search(plan(file, ["pa1"], {"C": [0.1]}, key="occupation", choose=0.2))
+    models: dict[str, palearn.Model] = {}
+    wrong = []
+    for record in people:
+        key = records.record_key(record, "occupation")
+        if key is None:  # rejected: no key
+            continue
+        model = models.setdefault(key, palearn.make("pa1", C=0.1))
+        wrong.append(model.predict_one(record.features) != (1 if record.label == 1 else -1))
+        model.learn_one(record.features, record.label)
+    assert tried.chose_n >= 0.2 * len(wrong)
+    assert tried.chose_n - 0.2 * len(wrong) < 500
+    assert tried.chose_n + tried.n == len(wrong)
+    assert (tried.chose_mistakes, tried.mistakes) == (sum(wrong[: tried.chose_n]), sum(wrong[tried.chose_n :]))
+
+
+def test_processes_change_nothing(file: Path) -> None:
+    chosen = plan(file, ["pa1"], {"C": [2.0**k for k in range(-4, 1)]})
+    seen: list[tuple[int, int]] = []
+    assert search(chosen, processes=2, progress=lambda *done: seen.append(done)) == search(chosen, processes=1)
+    assert [all_ for _, all_ in seen] == [5, 5]
+    assert seen[-1] == (5, 5)
+
+
+def test_what_is_done_is_not_run_again(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = tmp_path / "done.jsonl"
+    one = plan(file, ["pa1"], {"C": [0.1]})
+    two = plan(file, ["pa1"], {"C": [0.1, 1.0]})
+    first = search(one, done=noted, processes=1)
+    noted.write_bytes(noted.read_bytes() + b'\n{"mark":"x","tried":{"algor')  # killed while it wrote
+    seen: list[tuple[int, int]] = []
+    both = search(two, done=noted, processes=1, progress=lambda *done: seen.append(done))
+    assert seen == [(2, 2)]
+    assert first[0] in both
+    assert both == search(two, processes=1)
+    monkeypatch.setattr("palearn.search._race", lambda *_: pytest.fail("nothing is left to run"))
+    assert search(two, done=noted, processes=1) == both
+
+    monkeypatch.undo()
+    file.touch()  # other examples, for all that is known
+    seen.clear()
+    search(one, done=noted, processes=1, progress=lambda *done: seen.append(done))
+    assert seen == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "values"),
+    [
+        ("C=2^-2:2^1", "C", [0.25, 0.5, 1.0, 2.0]),
+        ("r=10^-1:10^1", "r", [0.1, 1.0, 10.0]),
+        ("C=0.01:100:3", "C", [0.01, 1.0, 100.0]),
+        ("C=0.1,1,2^3", "C", [0.1, 1, 8.0]),
+        ("constraints=1,all", "constraints", [1, "all"]),
+        ("as_printed=true,false", "as_printed", [True, False]),
+    ],
+)
+def test_grids(text: str, name: str, values: list[object]) -> None:
+    found, chosen = grid(text)
+    assert found == name
+    assert chosen == pytest.approx(values) if all(isinstance(x, float) for x in values) else chosen == values
+
+
+@pytest.mark.parametrize("text", ["C", "C=", "=1", "C=1:2", "C=2^1:3^2", "C=0:1:3", "C=2:1:3", "C=1:2:3:4"])
+def test_what_is_no_grid(text: str) -> None:
+    with pytest.raises(ConfigError, match="--grid"):
+        grid(text)
+
+
+def test_candidates() -> None:
+    assert len(candidates(["arow"], {"r": [1.0, 2.0], "loss": ["hinge", "squared_hinge"]})) == 4
+    assert [params for _, params in candidates(["pa1"], {})] == [{"C": 2.0**k} for k in range(-6, 7, 2)]
+    assert candidates(["perceptron"], {}) == (("perceptron", {}),)
+    with pytest.raises(ConfigError, match="none of pa1 has a hyper-parameter q"):
+        candidates(["pa1"], {"q": [1]})
+    with pytest.raises(LearnerError, match="unknown learner 'pa9'"):
+        candidates(["pa9"], {})
+    with pytest.raises(ConfigError, match="share that chooses"):
+        search(Plan(Examples([]), settings_of(), (("pa1", {}),), choose=1.0))
+
+
+def test_no_examples_have_no_error() -> None:
+    (tried,) = search(Plan(Examples([]), settings_of(), (("pa1", {}),)))
+    assert tried == Tried("pa1", {}, 0, 0, 0, 0)
+    assert math.isnan(tried.error)
