@@ -317,7 +317,7 @@ def test_weight_multiplies_c() -> None:
         [1],
         1j,
         Decimal("1"),
-        object(),
+        ...,
     ],
     ids=str,
 )

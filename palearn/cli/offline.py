@@ -25,7 +25,7 @@ from palearn.cli.shared import (
     progress,
     usage,
 )
-from palearn.errors import LearnerError
+from palearn.errors import LearnerError, shown
 from palearn.learners import LEARNERS
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _error(error: float | None) -> str:
     return "-" if error is None else f"{error:.4f}"
 
 
-def _show_keys(figures: dict[str, Any], most: int = 5) -> None:
+def _show_keys(figures: dict[str, Any], most: int = 10) -> None:
     """Print the keys with the highest, middle and lowest errors."""
     keys = [(name, c["n"], c["mistakes"], c["updates"]) for name, c in figures["per_key"].items() if c["n"]]
     keys.sort(key=lambda row: (-row[2] / row[1], -row[1], row[0]))
@@ -200,7 +200,7 @@ def _show_keys(figures: dict[str, Any], most: int = 5) -> None:
     table = Table("", "key", "examples", "mistakes", "error", "updates", title=figures["learner"])
     for part, rows in parts.items():
         for name, n, mistakes, updates in rows:
-            table.add_row(part, name, f"{n:,}", f"{mistakes:,}", f"{mistakes / n:.2%}", f"{updates:,}")
+            table.add_row(part, shown(name), f"{n:,}", f"{mistakes:,}", f"{mistakes / n:.2%}", f"{updates:,}")
     console.print(table)
 
 
