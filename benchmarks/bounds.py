@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from benchmarks.common import environment, own_broker, show
+from benchmarks.common import environment, family, own_broker, show
 from palearn import tables
 from palearn.config import Config, parse
 from palearn.records import MAX_NAME
@@ -195,7 +195,7 @@ class Watch:
         self._thread = threading.Thread(target=self._look)
 
     def __enter__(self) -> Self:
-        for pid in (self._jvm, *self._workers()):
+        for pid in family(self._jvm):
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins again at what it has now
         self._thread.start()
         return self
@@ -220,27 +220,13 @@ class Watch:
             self._read()
 
     def _read(self) -> None:
-        for pid in (self._jvm, *self._workers()):
+        for pid in family(self._jvm):
             try:
                 lines = Path(f"/proc/{pid}/status").read_text().splitlines()
             except OSError:
                 continue  # it has ended
             peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
             self._peaks[pid] = max(peak, self._peaks.get(pid, 0))
-
-    def _workers(self) -> list[int]:
-        """Return the processes below the JVM."""
-        parents = {}
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit():
-                try:
-                    parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                except OSError:
-                    continue
-        found = {self._jvm}
-        while more := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= more
-        return sorted(found - {self._jvm})
 
 
 def bound(config: Config, hostile: Hostile, sent: Sent) -> int:

@@ -112,6 +112,21 @@ def topic_command(description: str | None, measure: Callable[[int, int, int], di
     show({"environment": environment() | more, "arguments": vars(given), **found}, as_json=given.json)
 
 
+def family(root: int) -> set[int]:
+    """Return a process and all that it started, and that those started; from Linux's /proc."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it has ended meanwhile
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
 def _free_port() -> int:
     """Return a port that is free together with the next one."""
     while True:

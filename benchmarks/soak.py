@@ -23,7 +23,7 @@ import yaml
 from kafka import KafkaProducer
 from matplotlib.figure import Figure
 
-from benchmarks.common import drawn, environment, fill_topic, key_text, own_broker, show
+from benchmarks.common import drawn, environment, family, fill_topic, key_text, own_broker, show
 from palearn import datasets, tables
 from palearn.records import encode
 from palearn.types import IntArray
@@ -55,28 +55,12 @@ def send(servers: str, topic: str, keys: IntArray, rate: int) -> None:
     producer.close()
 
 
-def processes(root: int) -> dict[int, str]:
-    """Return the command of a process and of all that it started."""
-    parents: dict[int, int] = {}
-    commands: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                commands[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
-            except OSError:
-                continue  # it has ended meanwhile
-    family = {root}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return {pid: commands[pid] for pid in family if pid in commands}
-
-
 def sample(root: int, began: float, folder: Path) -> Sample:
     """Look at the job."""
     java, python, workers = 0.0, 0.0, 0
-    for pid, command in processes(root).items():
+    for pid in family(root):
         try:
+            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue  # it has ended meanwhile
@@ -108,8 +92,8 @@ def halves(samples: list[tuple[float, float]]) -> dict[str, float]:
     return {"first": first, "second": second, "ratio": second / first}
 
 
-def run(servers: str, folder: Path, minutes: float, rate: int, keys: int) -> tuple[list[Sample], list[int], str]:
-    """Let the job run so long; return what was seen of it, the records sent, and what it logged."""
+def run(servers: str, folder: Path, minutes: float, rate: int, keys: int) -> tuple[list[Sample], int, int, str]:
+    """Let the job run so long; return what was seen of it, the records sent, its exit status, and what it logged."""
     config = {
         "source": {"kafka": {"bootstrap_servers": servers, "topics": ["soak"]}},
         "learners": [{"algorithm": "arow"}, {"algorithm": "pa1"}],
@@ -141,13 +125,13 @@ def run(servers: str, folder: Path, minutes: float, rate: int, keys: int) -> tup
         time.sleep(4 * _EVERY_S)  # the last batches
         job.send_signal(signal.SIGINT)
         job.wait(120)
-    return samples, [records.size, job.returncode], (folder / "log").read_text()
+    return samples, records.size, job.returncode, (folder / "log").read_text()
 
 
 def measure(minutes: float, rate: int, keys: int, picture: Path | None) -> dict[str, Any]:
     """Run, and say how steady it was."""
     with own_broker() as (servers, folder):
-        samples, (sent, status), log = run(servers, folder, minutes, rate, keys)
+        samples, sent, status, log = run(servers, folder, minutes, rate, keys)
         accounts = tables.read(folder / "out", "accounts")
     lines = re.findall(r"batch (\d+): ([\d,]+) records .*?, ([\d,]+) rows/s", log)
     counts = [(int(n), int(records.replace(",", "")), int(rows.replace(",", ""))) for n, records, rows in lines]

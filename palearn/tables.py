@@ -1,5 +1,6 @@
 """Reading the output tables: plain Parquet, one folder a batch; anything else that reads Parquet does as well."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,14 @@ def read(path: str | Path, table: str) -> "pd.DataFrame":
     folder = Path(path) / table
     if not folder.is_dir():
         raise FileFormatError(f"{path} holds no table {table!r}: is it the output of a palearn job?")
-    for left in reversed(range(_ATTEMPTS)):
-        try:
-            return ds.dataset(folder, partitioning="hive").to_table().to_pandas()
-        except FileNotFoundError:  # palearn compact has exchanged a folder since it was listed
-            if not left:
-                raise
-    raise AssertionError
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(FileNotFoundError):  # palearn compact has exchanged a folder since it was listed
+            return _rows(folder)
+    return _rows(folder)
+
+
+def _rows(folder: Path) -> "pd.DataFrame":
+    return ds.dataset(folder, partitioning="hive").to_table().to_pandas()
 
 
 def latest_models(path: str | Path) -> "pd.DataFrame":

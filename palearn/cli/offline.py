@@ -76,7 +76,7 @@ def evaluate(
     if repeats > 1 and shuffle is None:
         usage("--repeats are random orders: give the first one's seed with --shuffle")
     chosen = _learners(learner, assignments(param), task, tie)
-    settings = trials.settings_of(task=task, positive=positive, bias=bias, views=views.split(",") if views else ())
+    settings = _settings(task, bias, positive, views)
     (path, *_), feature_names = inputs([file], names)
     examples = trials.Examples(path, key, epochs, shuffle, format, label, feature_names)
     races = [
@@ -97,6 +97,13 @@ def evaluate(
         print_json(report if len(chosen) > 1 else _single(report))
     else:
         _show(report, keyed=key is not None)
+
+
+def _settings(task: str, bias: bool, positive: str | None, views: str | None) -> "Settings":
+    """Return what the learners share; ``views`` are separated by commas."""
+    from palearn.evaluate import settings_of
+
+    return settings_of(task=task, positive=positive, bias=bias, views=views.split(",") if views else ())
 
 
 def _learners(names: list[str], params: dict[str, Any], task: str, tie: str) -> "list[Learner]":
@@ -225,10 +232,10 @@ def search(
 ) -> None:
     """Choose hyper-parameters by the error on a stream's own past, and say how good they are on the rest of it."""
     from palearn import search as searching
-    from palearn.evaluate import Examples, settings_of
+    from palearn.evaluate import Examples
 
     (path, *_), feature_names = inputs([file], names)
-    settings = settings_of(task=task, positive=positive, bias=bias, views=views.split(",") if views else ())
+    settings = _settings(task, bias, positive, views)
     plan = searching.Plan(
         Examples(path, key=key, format=format, label=label, names=feature_names),
         settings,

@@ -40,7 +40,7 @@ def claimed(config: Config) -> Iterator[None]:
         known, fresh = _check(config, checkpoint, output)
         if fresh:
             checkpoint.write(known, KNOWN)
-        if not _has_begun(checkpoint):
+        if not has_begun(checkpoint):
             _clear(checkpoint)
         if not checkpoint.names("commits"):
             output.write({"checkpoint_id": known["id"], "format": FORMAT}, "_palearn", "owner.json")
@@ -66,7 +66,7 @@ def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str
                 "choose a new output, or the checkpoint that wrote it"
             )
         known = {"id": uuid.uuid4().hex, "fingerprint": config.fingerprint, "output": output.path, "topics": {}}
-    elif not _has_begun(checkpoint) and not has_start(checkpoint):
+    elif not has_begun(checkpoint) and not has_start(checkpoint):
         # Nothing is learned yet: what was refused further on may be mended in the configuration.
         known, fresh = known | {"fingerprint": config.fingerprint, "topics": {}}, True
     differing = [name for name, part in config.fingerprint.items() if known["fingerprint"].get(name) != part]
@@ -92,7 +92,7 @@ def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str
     return known, fresh
 
 
-def _has_begun(checkpoint: Folder) -> bool:
+def has_begun(checkpoint: Folder) -> bool:
     """Whether a first batch is planned; the draft of a plan is none."""
     return any(name.isdecimal() for name in checkpoint.names("offsets"))
 

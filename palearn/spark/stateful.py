@@ -210,15 +210,20 @@ def chunk_of(rows: pa.RecordBatch | pa.Table) -> Chunk:
 
 def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, Chunk]]:
     """Yield the pieces of one bucket, and one batch where batches are repeated, in order."""
-    bucket = np.asarray(batch.column("bucket"))
-    cut = bucket[1:] != bucket[:-1]
-    if "batch" in batch.schema.names:
-        number = np.asarray(batch.column("batch"))
+    for piece in pieces(batch, *(name for name in ("bucket", "batch") if name in batch.schema.names)):
+        yield piece.column("bucket")[0].as_py(), chunk_of(piece)
+
+
+def pieces(batch: pa.RecordBatch, *columns: str) -> Iterator[pa.RecordBatch]:
+    """Yield the runs of rows that have the same numbers in these columns, in order."""
+    cut = np.zeros(max(0, batch.num_rows - 1), np.bool_)
+    for name in columns:
+        number = np.asarray(batch.column(name))
         cut |= number[1:] != number[:-1]
     cuts = (np.flatnonzero(cut) + 1).tolist()
-    for first, stop in zip([0, *cuts], [*cuts, bucket.size], strict=True):
+    for first, stop in zip([0, *cuts], [*cuts, batch.num_rows], strict=True):
         if first < stop:
-            yield int(bucket[first]), chunk_of(batch.slice(first, stop - first))
+            yield batch.slice(first, stop - first)
 
 
 def _result_batch(payloads: list[Payload]) -> pa.RecordBatch:

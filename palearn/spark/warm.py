@@ -13,7 +13,6 @@ and are a bucket's state until Spark has one of it; the models table has them as
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -30,11 +29,11 @@ from palearn.errors import ConfigError, StreamError
 from palearn.metrics import CHANGED, N_SEEN, UPDATED_BATCH
 from palearn.models import Models, merged
 from palearn.spark import failures
-from palearn.spark.checkpoint import KNOWN, has_start, known_of, last_commit, locked, start_of, taken
+from palearn.spark.checkpoint import KNOWN, has_begun, has_start, known_of, last_commit, locked, start_of, taken
 from palearn.spark.folder import Folder, TableFile
 from palearn.spark.session import reader
 from palearn.spark.source import bucket_of
-from palearn.spark.stateful import plan_in, plan_of, state_of, told
+from palearn.spark.stateful import pieces, plan_in, plan_of, state_of, told
 from palearn.spark.text import from_text
 from palearn.types import IntArray
 from palearn.warm import BEFORE
@@ -60,7 +59,7 @@ def begin(spark: SparkSession, config: Config, models: str | None) -> None:
     checkpoint = Folder(config.checkpoint)
     known = known_of(checkpoint)
     began, wanted = known.get("warm_start"), None if models is None else Folder(models).path
-    learned = bool(checkpoint.names("offsets"))
+    learned = has_begun(checkpoint)
     whole = _has_whole_start(checkpoint)
     if began is not None and not whole and (learned or wanted is None):
         way = (
@@ -373,15 +372,12 @@ def _runs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[pa.Reco
     """Yield the rows of each bucket; they stand together."""
     current, parts = None, list[pa.RecordBatch]()
     for batch in batches:
-        numbers = np.asarray(batch.column("bucket"))
-        cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), numbers.size]
-        for first, stop in pairwise(cuts):
-            if first == stop:
-                continue
-            if int(numbers[first]) != current and current is not None:
+        for piece in pieces(batch, "bucket"):
+            number = piece.column("bucket")[0].as_py()
+            if number != current and current is not None:
                 yield current, parts
                 parts = []
-            current = int(numbers[first])
-            parts.append(batch.slice(first, stop - first))
+            current = number
+            parts.append(piece)
     if current is not None:
         yield current, parts
