@@ -5,10 +5,6 @@ batch whenever it looks. Only one that has listed the old files and comes to ope
 gone; :mod:`palearn.tables` looks again then. The job may run meanwhile: it does not touch old batches.
 """
 
-import ctypes
-import errno
-import os
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -104,7 +100,11 @@ class _Batch:
             for table in tables:
                 file.add(table)
             file.close()
-            exchange(self._folder.at(_WORK, *self._place), self._folder.at(*self._place))
+            try:
+                self._folder.exchange((_WORK, *self._place), self._place)
+            except OSError as error:
+                place = self._folder.at(*self._place)
+                raise ConfigError(f"{place} cannot be exchanged for its compacted copy: {error.strerror}") from None
             found.files_after += 1
         self._folder.discard(*((_WORK, *self._place) if rows else self._place))
 
@@ -126,24 +126,3 @@ def _pairs(table: pa.Table) -> Iterator[tuple[str, str]]:
 def _not_in(newer: set[tuple[str, str]], table: pa.Table) -> list[bool]:
     pairs = zip(table["key"].to_pylist(), table["learner"].to_pylist(), strict=True)
     return [pair[0] is None or pair not in newer for pair in pairs]
-
-
-def exchange(first: str, second: str) -> None:
-    """Let two folders change places, in one step.
-
-    Raises
-    ------
-    ConfigError
-        The file system or operating system cannot.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    names = (os.fsencode(first), os.fsencode(second))
-    if sys.platform == "darwin":
-        failed = libc.renamex_np(*names, 2)  # RENAME_SWAP
-    elif hasattr(libc, "renameat2"):
-        failed = libc.renameat2(-100, names[0], -100, names[1], 2)  # AT_FDCWD, RENAME_EXCHANGE
-    else:
-        failed = True
-        ctypes.set_errno(errno.ENOSYS)
-    if failed:
-        raise ConfigError(f"{second} cannot be exchanged for its compacted copy: {os.strerror(ctypes.get_errno())}")

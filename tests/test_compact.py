@@ -1,5 +1,6 @@
 """Compacting an output: the same rows in fewer files, while readers look and processes die."""
 
+import ctypes
 import os
 import random
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,7 @@ from pandas.testing import assert_frame_equal
 
 from palearn import results, tables
 from palearn.bucket import Bucket, Chunk
-from palearn.compact import compact, exchange
+from palearn.compact import compact
 from palearn.config import parse
 from palearn.errors import ConfigError
 from palearn.spark.store import Store
@@ -149,7 +151,7 @@ def counted(real):
             os.kill(os.getpid(), signal.SIGKILL)
         return real(*args)
     return call
-compact.exchange = counted(compact.exchange)
+Folder.exchange = counted(Folder.exchange)
 Folder.discard = counted(Folder.discard)
 Folder.table_file = counted(Folder.table_file)
 compact.compact(sys.argv[1], keep=2, latest=["metrics"])
@@ -166,10 +168,12 @@ compact.compact(sys.argv[1], keep=2, latest=["metrics"])
     assert [name for name in os.listdir(out) if name.startswith("_")] == ["_palearn"]
 
 
-def test_what_cannot_be_compacted_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_compacted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="no output folder"):
         compact(str(tmp_path))
     with pytest.raises(ConfigError, match="models and metrics have newest rows, not rejected"):
         compact(str(written(tmp_path)), latest=["rejected"])
-    with pytest.raises(ConfigError, match="cannot be exchanged"):
-        exchange(str(tmp_path / "a"), str(tmp_path / "b"))
+    with monkeypatch.context() as patch:  # as on a file system that cannot
+        patch.setattr(ctypes, "CDLL", lambda *args, **options: SimpleNamespace())
+        with pytest.raises(ConfigError, match=r"batch_id=\d cannot be exchanged for its compacted copy: Function not"):
+            compact(str(tmp_path / "out"), keep=1)

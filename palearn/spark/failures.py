@@ -83,6 +83,7 @@ def _refused(found: re.Match[str], config: Config) -> str:
 
 _KNOWN: tuple[tuple[str, Callable[[re.Match[str], Config], str]], ...] = (
     (r"No space left on device|Disk quota exceeded", _full),
+    (r"(?:FileNotFoundError|OSError)[^\n]*_staging[^\n]*", _two_jobs),  # whose folder the other job has cleared
     (r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using", _two_jobs),
     (r"java\.lang\.OutOfMemoryError: [^\n]*", _heap),
     (r"Python worker exited unexpectedly", _worker),

@@ -1,6 +1,11 @@
 """A folder on any file system that pyarrow knows, and files in it that are there whole or not at all."""
 
+import ctypes
+import errno
+import os
+import sys
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +98,31 @@ class Folder:
         """Delete a folder below, if it is there. It is renamed first, so that nobody moves a part of it elsewhere."""
         if self.has(*parts):
             doomed = self.at(*parts[:-1], f".{uuid.uuid4().hex}")
-            self.fs.move(self.at(*parts), doomed)
-            self.fs.delete_dir(doomed)
+            with suppress(FileNotFoundError):  # another job, where no lock keeps it out, was quicker
+                self.fs.move(self.at(*parts), doomed)
+                self.fs.delete_dir(doomed)
+
+    def exchange(self, first: tuple[str, ...], second: tuple[str, ...]) -> None:
+        """Let two folders below change places in one step.
+
+        Raises
+        ------
+        OSError
+            The file system or operating system cannot.
+        """
+        if not self.is_local:
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
+        libc = ctypes.CDLL(None, use_errno=True)
+        names = [os.fsencode(self.at(*parts)) for parts in (first, second)]
+        if sys.platform == "darwin":
+            failed = libc.renamex_np(*names, 2)  # RENAME_SWAP
+        elif hasattr(libc, "renameat2"):
+            failed = libc.renameat2(-100, names[0], -100, names[1], 2)  # AT_FDCWD, RENAME_EXCHANGE
+        else:
+            failed = True
+            ctypes.set_errno(errno.ENOSYS)
+        if failed:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), self.at(*second))
 
     def _draft(self, *parts: str) -> tuple[str, str]:
         """Return the path of a file's draft and its own; two attempts of one task may write the same file."""

@@ -95,7 +95,9 @@ class Store:
         folder = self.folder
         self._require(batch_id, files)
         for table in _tables(files):
-            self._place(table, batch_id)
+            # A crashed attempt may have come so far. Its rows are the same, and a reader may be at them.
+            if not folder.has(table, f"batch_id={batch_id}"):
+                place(folder, (*self.staging(batch_id), table), table, batch_id)
         folder.write(
             {"batch_id": batch_id, "totals": totals, "offsets": offsets}, "_palearn", "batches", f"{batch_id}.json"
         )
@@ -110,22 +112,23 @@ class Store:
         return max((int(name.removesuffix(".json")) for name in names if name.endswith(".json")), default=None)
 
     def add(self, batch_id: int, files: Mapping[str, int]) -> None:
-        """Move files that were staged later into a batch that is already whole."""
-        folder, staging = self.folder, self.staging(batch_id)
+        """Add files that were staged later to a batch that is whole: all at once, if folders can be exchanged."""
+        folder = self.folder
         self._require(batch_id, files)
         for table in _tables(files):
-            self._place(table, batch_id)
-            for name in sorted(folder.sizes(*staging, table)):  # the batch has rows of other keys there
-                folder.fs.move(folder.at(*staging, table, name), folder.at(table, f"batch_id={batch_id}", name))
+            there, staged = (table, f"batch_id={batch_id}"), (*self.staging(batch_id), table)
+            if not folder.has(*there):
+                place(folder, staged, table, batch_id)
+                continue
+            added, old = folder.names(*staged), folder.names(*there)  # rows of other keys
+            for name in old:
+                folder.fs.copy_file(folder.at(*there, name), folder.at(*staged, name))
+            try:
+                folder.exchange(staged, there)
+            except OSError:
+                for name in sorted(added):
+                    folder.fs.move(folder.at(*staged, name), folder.at(*there, name))
         folder.discard("_staging")
-
-    def _place(self, table: str, batch_id: int) -> None:
-        """Move a table's staged folder to its place, in one step."""
-        folder, place = self.folder, (table, f"batch_id={batch_id}")
-        # A crashed attempt may have come so far. Its rows are the same, and a reader may be at them.
-        if not folder.has(*place):
-            folder.fs.create_dir(folder.at(table), recursive=True)
-            folder.fs.move(folder.at(*self.staging(batch_id), table), folder.at(*place))
 
     def _batch(self, batch_id: int) -> dict[str, Any] | None:
         return self.folder.read("_palearn", "batches", f"{batch_id}.json")
@@ -143,6 +146,18 @@ class Store:
                 f"but are not in {self.folder.path} as the driver sees it: output.path must be on a file system that "
                 "all machines share, and no other job may write to it"
             )
+
+
+def place(folder: Folder, staged: tuple[str, ...], table: str, batch_id: int) -> None:
+    """Move a table's staged rows of a batch to where readers see them, in one step; no reader finds an empty table."""
+    name = f"batch_id={batch_id}"
+    if folder.has(table):
+        folder.fs.move(folder.at(*staged), folder.at(table, name))
+        return
+    first = ("_staging", "first", table)
+    folder.fs.create_dir(folder.at(*first), recursive=True)
+    folder.fs.move(folder.at(*staged), folder.at(*first, name))
+    folder.fs.move(folder.at(*first), folder.at(table))
 
 
 def _tables(files: Mapping[str, int]) -> list[str]:

@@ -34,6 +34,7 @@ from palearn.spark.folder import Folder, TableFile
 from palearn.spark.session import reader
 from palearn.spark.source import bucket_of
 from palearn.spark.stateful import pieces, plan_in, plan_of, state_of, told
+from palearn.spark.store import place
 from palearn.spark.text import from_text
 from palearn.types import IntArray
 from palearn.warm import BEFORE
@@ -320,8 +321,7 @@ def _publish(folder: Folder, batch: int, files: Iterable[str]) -> None:
     """Move staged rows of the models table to where readers see them, all at once."""
     if files:
         _require_there(folder, _STAGED, files)
-        folder.fs.create_dir(folder.at("models"), recursive=True)
-        folder.fs.move(folder.at(*_STAGED), folder.at("models", f"batch_id={batch}"))
+        place(folder, _STAGED, "models", batch)
     folder.discard("_staging")
 
 

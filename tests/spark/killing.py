@@ -8,9 +8,26 @@ from typing import NamedTuple
 
 from tests.spark.test_jobs import start, submit, write_config
 
+#: Take the lock of a checkpoint away, as on file systems that have none.
+NO_LOCK = """\
+import contextlib, sys
+
+if any("jobs/stream.py" in word for word in sys.orig_argv):
+    from palearn.spark import checkpoint
+    checkpoint.locked = lambda *of: contextlib.nullcontext()
+"""
+#: The same, of a job that begins when another has: else they might differ about whose the output is.
+NO_LOCK_SECOND = f"""\
+{NO_LOCK}
+    import pathlib, time
+    until = time.monotonic() + 300
+    while not pathlib.Path("out/_palearn/owner.json").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+"""
+
 #: Change one function in one kind of process.
 _KILL = """\
-import os, pkgutil, signal, sys
+import os, pkgutil, signal, sys, time
 
 GROUP, PARENT = os.getpgrp(), os.getppid()  # PySpark's workers leave the job's group later
 
@@ -38,10 +55,12 @@ if any({process!r} in word for word in sys.orig_argv):
 """
 
 DRIVER, WORKER = "jobs/stream.py", "pyspark.daemon"
-#: What is killed: the driver with its JVM; the JVM that a Python worker works for; the Python worker itself.
+#: What happens: the driver is killed with its JVM; the JVM that a Python worker works for; the Python worker itself; or
+#: the process waits until there is a file ``go`` in the folder that the job was started in.
 JOB = "os.killpg(GROUP, signal.SIGKILL)"
 EXECUTOR = "os.kill(PARENT, signal.SIGKILL)"
 ITSELF = "os.kill(os.getpid(), signal.SIGKILL)"
+WAIT = "while not os.path.exists('go'): time.sleep(0.02)"
 
 
 class Kill(NamedTuple):

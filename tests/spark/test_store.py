@@ -2,7 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,52 @@ def test_a_batch_is_what_its_tasks_told_and_nothing_that_killed_ones_left(tmp_pa
     assert store.last_batch() is None
     store.commit(0, {}, {"a/part-0": 10})
     assert sorted(snapshot(tmp_path)) == [tmp_path / "_palearn/batches/0.json", tmp_path / "a/batch_id=0/part-0"]
+
+
+def staged(store: Store, batch: int, table: str, names: list[str]) -> dict[str, int]:
+    """Write files of a table for a batch, as tasks do; return what they tell."""
+    for name in names:
+        store.folder.write_bytes(b"ten bytes.", *store.staging(batch), table, name)
+    return {f"{table}/{name}": 10 for name in names}
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[list[frozenset[str]]]:
+    """Yield what a reader finds in a folder, if it is there, between any two lines of code."""
+    found: list[frozenset[str]] = []
+
+    def look(*event: object) -> Callable[..., Any]:
+        if folder.exists():
+            found.append(frozenset(path.relative_to(folder).as_posix() for path in folder.rglob("*")))
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield found
+    finally:
+        sys.settrace(before)
+
+
+def test_a_reader_never_finds_an_empty_table(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    with watched(tmp_path / "a") as found:
+        for batch in range(2):
+            store.commit(batch, {}, staged(store, batch, "a", ["one", "two"]))
+    assert [*dict.fromkeys(found)] == [
+        {f"batch_id={batch}{name}" for batch in range(last + 1) for name in ("", "/one", "/two")} for last in range(2)
+    ]
+
+
+def test_what_is_added_to_a_batch_is_seen_all_at_once(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.commit(0, {}, staged(store, 0, "a", ["one"]))
+    files = staged(store, 0, "a", ["two", "three"]) | staged(store, 0, "b", ["two"])
+    with watched(tmp_path / "a" / "batch_id=0") as found:
+        store.add(0, files)
+    assert {*found} == {frozenset({"one"}), frozenset({"one", "two", "three"})}
+    assert [path.name for path in (tmp_path / "b" / "batch_id=0").iterdir()] == ["two"]
+    assert not (tmp_path / "_staging").exists()
 
 
 # -- whose output it is -----------------------------------------------------------------------------------
