@@ -38,7 +38,7 @@ class Plan:
     learners: tuple[Learner, ...]
     max_keys: int | None = None
     max_bytes: int = 1_048_576
-    tables: frozenset[str] = frozenset(("models", "metrics", "rejected", "expired"))
+    tables: frozenset[str] = frozenset(("models", "metrics", "rejected", "expired", "drifts"))
     limits: Limits = field(default_factory=Limits)
     forms: Mapping[str, Form] = field(default_factory=dict)
 
@@ -94,6 +94,8 @@ class Bucket:
         self.batch_id = batch_id
         self.summary = Summary(mistakes={learner.name: 0 for learner in plan.learners})
         self._scored: set[str] = set()
+        self._drifted: set[results.Pair] = set()
+        self._drifts: list[results.Drifted] = []
         self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in results.TABLES}
         self._rejected: list[Rejected] = []
         decode = partial(_decode_part, plan.forms)
@@ -135,6 +137,8 @@ class Bucket:
         self._emit(touched, changed)
         self._rows["rejected"] += results.rejected_rows(self._rejected)
         self._rejected = []
+        self._rows["drifts"] += results.drift_rows(self._drifts)
+        self._drifts = []
         if "expired" in self.plan.tables:
             self._rows["expired"] += results.expired_rows(self._assembly.expired)
         self._assembly.expired = []
@@ -232,7 +236,7 @@ class Bucket:
         records, flat = _joined(accepted, flat, at, more, models)
         weight = np.array([1.0 if record.weight is None else record.weight for record in records])
         earlier = _earlier(more, place, known, len(models.learners))
-        outcomes, learned = models.learn(Examples(flat, key, y, known, weight, earlier))
+        outcomes, learned, drifts = models.learn(Examples(flat, key, y, known, weight, earlier))
         held = {row: x.waiting for row, x in more.items() if x.waiting is not None and y[row] < 0}
         for row, waiting in held.items():
             predicted, score = zip(*((int(out.predicted[row]), float(out.score[row])) for out in outcomes), strict=True)
@@ -243,6 +247,7 @@ class Bucket:
         fates["scored"] += y.size + sum(parts.values()) - taken - len(held)
         where = np.array(accepted.row, np.int64)[at]
         self._count(chunk, where, key, y, seen[order], outcomes)
+        self._note_drifts(chunk, where, key, drifts)
         if "predictions" in self.plan.tables:
             ids = [None if record.id is None else str(record.id) for record in records]
             stands = ([chunk.topic[i] for i in where.tolist()], chunk.partition[where], chunk.offset[where])
@@ -271,6 +276,19 @@ class Bucket:
         for learner, out in zip(self.plan.learners, outcomes, strict=True):
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
 
+    def _note_drifts(self, chunk: Chunk, at: IntArray, key: IntArray, drifts: IntArray) -> None:
+        """Write down where learners told of a drift: rows of the chunk ``at``."""
+        for i, row in np.argwhere(drifts).tolist():
+            learner, place, name = self.plan.learners[i], int(at[row]), self.models.keys[key[row]]
+            assert learner.drift is not None
+            stands = (chunk.topic[place], int(chunk.partition[place]), int(chunk.offset[place]))
+            if "metrics" in self.plan.tables:
+                self._drifted.add((name, learner.name))
+            if "drifts" in self.plan.tables:
+                self._drifts.append(
+                    results.Drifted(name, learner.name, learner.drift.action, int(drifts[i, row]), *stands)
+                )
+
     def _touched(self, keys: IntArray) -> IntArray:
         """Return those of some keys that have been scored since the last time, and forget that they were."""
         names = self.models.keys
@@ -282,7 +300,8 @@ class Bucket:
         keys = np.union1d(touched, changed)
         texts = results.Texts(self.models, keys) if keys.size else None
         if texts and "metrics" in self.plan.tables and touched.size:
-            self._rows["metrics"] += results.metric_rows(self.models, touched, texts)
+            self._rows["metrics"] += results.metric_rows(self.models, touched, texts, self._drifted)
+            self._drifted -= {(self.models.keys[k], learner.name) for k in touched for learner in self.plan.learners}
         if texts and "models" in self.plan.tables and changed.size:
             self._rows["models"] += results.model_rows(self.models, changed, texts)
             self.models.counts[changed, CHANGED] = 0

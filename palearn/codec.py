@@ -118,9 +118,12 @@ def decode(blob: bytes) -> Models:
         meta = msgspec.json.decode(batch.schema.metadata[_META])
         settings = msgspec.convert(meta["settings"], Settings)
         learners = [
-            Learner(x["name"], x["algorithm"], task=settings.task, tie=tie, view=x["view"], options=x["params"])
+            Learner(
+                x["name"], x["algorithm"], task=settings.task, tie=tie, view=x["view"], options=x["params"],
+                drift=x.get("drift"),
+            )
             for x, tie in zip(meta["learners"], meta["ties"], strict=True)
-        ]
+        ]  # fmt: skip
         models = _read(Models(settings, learners), batch)
         models.clock = int(meta["clock"])
         _check(models)

@@ -52,7 +52,7 @@ class Race:
         """Return each learner's figures; with ``per_key`` also those of each key."""
         models, n = self.models, self.models.counts[:, N]
         out = []
-        for learner, state in zip(models.learners, models.states, strict=True):
+        for i, (learner, state) in enumerate(zip(models.learners, models.states, strict=True)):
             mistakes, updates = state.counts[:, MISTAKES], state.counts[:, UPDATES]
             found = {
                 "learner": learner.name,
@@ -63,6 +63,8 @@ class Race:
                 "updates": int(updates.sum()),
                 "weight_l2": float(np.linalg.norm(learner.weights(models.layout, state.arrays))),
             }
+            if learner.drift is not None:
+                found["drifts"] = int(models.drifts[i])
             if per_key:
                 found["per_key"] = {
                     name: {"n": int(n[k]), "mistakes": int(mistakes[k]), "updates": int(updates[k])}
@@ -117,6 +119,7 @@ def evaluate(
     positive: LabelValue | None = None,
     tie: str = "negative",
     views: Iterable[str] = (),
+    drift: object = None,
     **order: Any,
 ) -> dict[str, Any]:
     """Score and then learn every example, in order; return the counts.
@@ -127,7 +130,7 @@ def evaluate(
         As ``source`` of :class:`Examples`.
     learner, params
         A name of :func:`palearn.learners` and its hyper-parameters.
-    task, bias, positive, tie, views
+    task, bias, positive, tie, views, drift
         As in :func:`palearn.make`.
     **order
         The other fields of :class:`Examples`.
@@ -136,10 +139,10 @@ def evaluate(
     -------
     dict
         ``learner, params, n, mistakes, error, updates, weight_l2, rejected, reasons, waiting, duplicate, expired,
-        seconds``; with ``key`` also ``per_key: {key: {n, mistakes, updates}}``. ``seconds`` covers reading and
-        learning, not imports.
+        seconds``; with ``drift`` also ``drifts``, how many there were; with ``key`` also ``per_key: {key: {n, mistakes,
+        updates}}``. ``seconds`` covers reading and learning, not imports.
     """
-    chosen = Learner(learner, learner, task=task, tie=tie, options=params)
+    chosen = Learner(learner, learner, task=task, tie=tie, options=params, drift=drift)
     settings = settings_of(task=task, positive=positive, bias=bias, views=views)
     given = Examples(examples, **order)
     found = race(given, settings, [chosen])

@@ -280,6 +280,7 @@ def make(
     bias: bool = True,
     positive: LabelValue | None = None,
     tie: str = "negative",
+    drift: object = None,
     **options: Any,
 ) -> Model:
     """Make a model by the name of its learner.
@@ -296,6 +297,9 @@ def make(
         Binary: the label of the positive class; needed where labels are text.
     tie
         Binary: the class of a score of exactly 0, ``"negative"`` or ``"positive"``.
+    drift
+        What to do where its mistakes rise: ``"restart"``, ``"relax"`` (the variances begin anew), or a mapping of these
+        as ``action`` and the test's options (:mod:`palearn.learners.drift`); None: there is no test.
     **options
         Hyper-parameters, e.g. ``r=1.0``; see :func:`learners` for domains and defaults.
 
@@ -315,7 +319,7 @@ def make(
         raise LearnerError(
             f"{name}: positive must be a label (text, a finite number or a boolean) or None, got {positive!r:.80}"
         ) from None
-    learner = Learner(name, name, task=task, tie=tie, options=options)
+    learner = Learner(name, name, task=task, tie=tie, options=options, drift=drift)
     return Model(Settings(task=task, positive=positive, bias=bias, max_features=None), learner)
 
 

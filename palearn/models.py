@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from palearn import labels as label_rules
 from palearn import metrics
 from palearn.errors import LearnerError
 from palearn.examples import Flat, Vocabulary, assign, learnable, select
-from palearn.learners import Learner, Outcome, Rows, empty_outcome, grown, layout_of, pointers, without_features
+from palearn.learners import Learner, Outcome, Rows, drift, empty_outcome, grown, layout_of, pointers, without_features
 from palearn.records import LabelValue
 from palearn.types import BoolArray, ByteArray, FloatArray, Int32Array, IntArray
 
@@ -124,6 +125,8 @@ class Models:
         self.states = [LearnerState({a.name: np.zeros(0) for a in x.arrays}) for x in learners]
         self.clock = 0  # records taken in so far; a key's last_seen is a reading of it
         self.features_evicted = 0
+        #: How many drifts each learner has told of, over all keys, since this was made.
+        self.drifts: IntArray = np.zeros(len(learners), np.int64)
 
     # -- keys ------------------------------------------------------------------------------------------
 
@@ -183,7 +186,7 @@ class Models:
 
     # -- learning --------------------------------------------------------------------------------------
 
-    def learn(self, examples: Examples) -> tuple[list[Outcome], BoolArray]:
+    def learn(self, examples: Examples) -> tuple[list[Outcome], BoolArray, IntArray]:
         """Score, learn and count examples.
 
         Returns
@@ -191,6 +194,8 @@ class Models:
         outcomes : what happened, a row an example, for each learner
         learned : whether each example was shown to the learners with its label; not so where it has no label,
             no features, or a norm that is no positive finite number
+        drifts : (learners, rows), where a learner tells of a drift how many labelled examples came since the one
+            before, else 0
 
         Raises
         ------
@@ -201,6 +206,9 @@ class Models:
         outcomes = [empty_outcome(n) for _ in self.learners]
         learn = learnable(flat.views, flat.bounds, flat.value, self.settings.bias) & (examples.y >= 0)
         again = np.zeros(n, np.bool_)
+        if examples.earlier is not None:
+            again[examples.earlier.row] = True
+        drifts = np.zeros((len(self.learners), n), np.int64)
         slot = np.empty(flat.feature.size, np.int32)
         first = 0
         while first < n:
@@ -217,14 +225,20 @@ class Models:
             self._grow(new, added, key, y)
             tail = (key, y, examples.known[first:stop], learn[first:stop], examples.weight[first:stop])
             pieces = [_part(out, first, stop) for out in outcomes]
-            self._score(flat, slot, first, stop, tail, pieces)
-            if examples.earlier is not None:
-                _recall(examples.earlier, outcomes, first, stop, again)
+            rows = self._rows(flat, slot, first, stop, tail)
+            for i, (learner, state, views) in enumerate(zip(self.learners, self.states, rows, strict=True)):
+                recall = partial(_recall, examples.earlier, i, outcomes[i], first, stop)
+                if learner.drift is None:
+                    learner.run(views, self.layout, state.arrays, pieces[i])
+                    recall()
+                else:
+                    drifts[i, first:stop] = drift.learn(learner, views, self.layout, state.arrays, pieces[i], recall)
             self._count(key, y, learn[first:stop], again[first:stop], pieces)
             if stop < n:
                 self._forget_features(int(examples.key[stop]), flat, stop)
             first = stop
-        return outcomes, learn
+        self.drifts += np.count_nonzero(drifts, axis=1)
+        return outcomes, learn, drifts
 
     def add_features(self, new: Int32Array) -> None:
         """Give the only key features that are new to it."""
@@ -247,7 +261,10 @@ class Models:
         if n < self.settings.window and n % 8 == 0:  # the window's bits begin a byte
             self._grow_window(row.key, row.y)
         for learner, state, out in zip(self.learners, self.states, outcomes, strict=True):
-            learner.run([row], self.layout, state.arrays, out)
+            if learner.drift is None:
+                learner.run([row], self.layout, state.arrays, out)
+            else:
+                drift.learn(learner, [row], self.layout, state.arrays, out, lambda: None)
         self._count(row.key, row.y, row.learn, np.zeros(1, np.bool_), outcomes)
 
     def score(self, examples: Examples) -> list[Outcome]:
@@ -262,10 +279,13 @@ class Models:
         classes = int(np.diff(self.class_ptr).max(initial=0))
         outcomes = [empty_outcome(n, classes) for _ in self.learners]
         tail = (examples.key, np.full(n, -1, np.int64), examples.known, nothing, examples.weight)
-        self._score(flat, slot, 0, n, tail, outcomes)
+        rows = self._rows(flat, slot, 0, n, tail)
+        for learner, state, views, out in zip(self.learners, self.states, rows, outcomes, strict=True):
+            learner.run(views, self.layout, state.arrays, out)
         return outcomes
 
-    def _score(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: _Tail, outcomes: list[Outcome]) -> None:
+    def _rows(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: _Tail) -> list[list[Rows]]:
+        """Return what each learner sees of a run of rows: one selection of features, or one a view."""
         selections: dict[tuple[int, int], Rows] = {}
 
         def rows(view: int, bias: int) -> Rows:
@@ -275,13 +295,14 @@ class Models:
             return selections[view, bias]
 
         bias, views = self.settings.bias, self.settings.views
-        for learner, state, out in zip(self.learners, self.states, outcomes, strict=True):
+        out = []
+        for learner in self.learners:
             if learner.row.views:
-                parts = [rows(v, v + 1 if bias else -1) for v in range(len(views))]
+                out.append([rows(v, v + 1 if bias else -1) for v in range(len(views))])
             else:
                 view = -1 if learner.view is None else views.index(learner.view)
-                parts = [rows(view, 0 if bias else -1)]
-            learner.run(parts, self.layout, state.arrays, out)
+                out.append([rows(view, 0 if bias else -1)])
+        return out
 
     def _count(self, key: IntArray, y: IntArray, learn: BoolArray, again: BoolArray, outcomes: list[Outcome]) -> None:
         n = self.counts[:, metrics.N].copy()
@@ -421,14 +442,14 @@ def _joined(pointers_: Sequence[IntArray]) -> IntArray:
     return pointers(np.concatenate([np.diff(ptr) for ptr in pointers_]))
 
 
-def _recall(earlier: Earlier, outcomes: list[Outcome], first: int, stop: int, again: BoolArray) -> None:
+def _recall(earlier: Earlier | None, learner: int, out: Outcome, first: int, stop: int) -> None:
     """Put the score that rows from ``first`` to ``stop`` had in place of the one they would have now."""
+    if earlier is None:
+        return
     part = np.flatnonzero((earlier.row >= first) & (earlier.row < stop))
     row, origin = earlier.row[part], earlier.origin[part]
-    again[row] = True
-    for learner, out in enumerate(outcomes):
-        out.predicted[row] = np.where(origin < 0, earlier.predicted[learner, part], out.predicted[origin])
-        out.score[row] = np.where(origin < 0, earlier.score[learner, part], out.score[origin])
+    out.predicted[row] = np.where(origin < 0, earlier.predicted[learner, part], out.predicted[origin])
+    out.score[row] = np.where(origin < 0, earlier.score[learner, part], out.score[origin])
 
 
 def _part(out: Outcome, first: int, stop: int) -> Outcome:

@@ -37,7 +37,10 @@ def figure(path: str | Path, columns: int = 1, width: float = 7.0) -> Iterator[A
         whole = Figure(figsize=(width, 4.2), layout="constrained")
         yield whole.subplots(1, columns, sharey=True)
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)  # a box stands in its place
-        whole.legend(loc="outside lower center", ncols=6, frameon=False)
+        widest = max((len(name) for axes in whole.axes for name in axes.get_legend_handles_labels()[1]), default=0)
+        # In points: a letter of 10 points is 6 wide, a line with its gaps 48.
+        fitting = max(1, min(6, int(72 * width / (6 * widest + 48))))
+        whole.legend(loc="outside lower center", ncols=fitting, frameon=False)
         whole.savefig(path, dpi=130)
 
 

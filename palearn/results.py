@@ -1,7 +1,7 @@
 """Rows of the output tables as Arrow batches, built from the models' arrays without a loop over keys."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence, Set
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -38,6 +38,9 @@ from palearn.models import Models
 from palearn.records import Label, label_text
 from palearn.rooms import Part
 from palearn.types import BoolArray, FloatArray, IntArray
+
+#: A key and a learner.
+Pair: TypeAlias = tuple[str, str]
 
 _NAMES = pa.list_(pa.dictionary(pa.int32(), pa.string()))
 
@@ -78,6 +81,7 @@ METRICS = pa.schema(
         ("f1", pa.map_(pa.string(), pa.float64())),
         ("view_difference", pa.float64()),
         ("faded_view_difference", pa.float64()),
+        ("drift", pa.bool_()),
         ("batch_n", pa.int64()),
         ("batch_error", pa.float64()),
         ("last_topic", pa.string()),
@@ -121,6 +125,17 @@ EXPIRED = pa.schema(
         ("reason", pa.string()),
     ]
 )
+DRIFTS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("learner", pa.string()),
+        ("action", pa.string()),
+        ("examples", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
 _OFFSETS = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
 ACCOUNTS = pa.schema(
     [
@@ -140,6 +155,7 @@ TABLES = {
     "predictions": PREDICTIONS,
     "rejected": REJECTED,
     "expired": EXPIRED,
+    "drifts": DRIFTS,
 }
 
 
@@ -149,6 +165,18 @@ class Rejected(NamedTuple):
     key: bytes | None
     part: Part
     fault: RecordError
+
+
+class Drifted(NamedTuple):
+    """The labelled example at which a learner told of a drift, ``examples`` after the one before, and what it did."""
+
+    key: str
+    learner: str
+    action: str
+    examples: int
+    topic: str
+    partition: int
+    offset: int
 
 
 def rejected_rows(found: Sequence[Rejected]) -> list[pa.RecordBatch]:
@@ -164,6 +192,11 @@ def expired_rows(found: Sequence[Expired]) -> list[pa.RecordBatch]:
     """Return the expired table's rows."""
     rows = [{"key": x.key, "id": x.id, "reason": x.reason, **msgspec.structs.asdict(x.part)} for x in found]
     return [pa.RecordBatch.from_pylist(rows, EXPIRED)] if rows else []
+
+
+def drift_rows(found: Sequence[Drifted]) -> list[pa.RecordBatch]:
+    """Return the drifts table's rows."""
+    return [pa.RecordBatch.from_pylist([x._asdict() for x in found], DRIFTS)] if found else []
 
 
 class Texts:
@@ -242,9 +275,10 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
     return out
 
 
-def metric_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBatch]:
-    """Return the metrics table's rows of ``keys``, a batch a learner."""
+def metric_rows(models: Models, keys: IntArray, texts: Texts, drifted: Set[Pair] = frozenset()) -> list[pa.RecordBatch]:
+    """Return the metrics table's rows of ``keys``, a batch a learner; ``drifted`` are those with a drift."""
     out = []
+    names = [models.keys[k] for k in keys.tolist()]
     n = models.counts[:, N]
     window_n = np.minimum(n, models.settings.window)
     shared = _key_and_place(models, keys)
@@ -273,6 +307,9 @@ def metric_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordB
             "f1": _f1_map(ptr, labels, f1),
             "view_difference": _ratio(sums[:, DIFFERENCE], counts[:, DIFFERENCE_N]),
             "faded_view_difference": _ratio(sums[:, FADED_DIFFERENCE], sums[:, FADED_DIFFERENCE_WEIGHT]),
+            "drift": pa.nulls(keys.size, pa.bool_())
+            if learner.drift is None
+            else pa.array([(key, learner.name) in drifted for key in names], pa.bool_()),
             "batch_n": pa.nulls(keys.size, pa.int64()),
             "batch_error": pa.nulls(keys.size, pa.float64()),
         }

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from palearn.errors import ConfigError
 from palearn.labels import Known, default_labels
-from palearn.learners import Learner
+from palearn.learners import Learner, drift
 from palearn.learners.forms import SIGMA, WEIGHTS
 from palearn.metrics import UPDATED_BATCH
 from palearn.models import Models, Settings
@@ -25,7 +25,7 @@ COLUMNS = ("key", "learner", "params", "labels", "features", "weights", "varianc
 def require_readable(learners: Sequence[Learner]) -> None:
     """Raise a ConfigError for a learner that keeps more than a models table has: weights and their variances."""
     for learner in learners:
-        more = [spec.name for spec in learner.arrays if spec.name not in (WEIGHTS.name, SIGMA)]
+        more = [spec.name for spec in learner.arrays if spec.name not in (WEIGHTS.name, SIGMA, drift.STATE.name)]
         if more:
             raise ConfigError(
                 f"learner {learner.name!r} cannot begin with a models table, which has no {' and no '.join(more)}: "
@@ -37,8 +37,8 @@ def require_readable(learners: Sequence[Learner]) -> None:
 def from_table(rows: pa.Table, settings: Settings, learners: Sequence[Learner]) -> Models:
     """Return the models of a models table's rows, one a key and learner (matched by its name).
 
-    Weights, variances and labels are the rows'; counts and metrics begin at 0. A learner that a key has no row of, and
-    the variances of one that had none, begin as they do for a new key.
+    Weights, variances and labels are the rows'; counts, metrics and tests for drift begin at 0. A learner that a key
+    has no row of, and the variances of one that had none, begin as they do for a new key.
 
     Raises
     ------

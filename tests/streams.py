@@ -55,7 +55,7 @@ def plan(*learners: Learner, tables: frozenset[str] = ALL_TABLES, max_keys: int 
 
 
 def learner(algorithm: str, name: str | None = None, **options: Any) -> Learner:
-    common = {word: options.pop(word) for word in ("task", "tie", "view") if word in options}
+    common = {word: options.pop(word) for word in ("task", "tie", "view", "drift") if word in options}
     return Learner(name or algorithm, algorithm, **common, options=options)
 
 

@@ -64,7 +64,7 @@ def test_source_learners_output_and_checkpoint_are_enough() -> None:
 
 def test_defaults_reach_the_plan() -> None:
     plan = config.parse(minimal()).plan
-    assert plan.tables == {"models", "metrics", "rejected", "expired"}
+    assert plan.tables == {"models", "metrics", "rejected", "expired", "drifts"}
     assert (plan.max_keys, plan.settings.max_features, plan.settings.window) == (None, 10_000, 1000)
     assert [(x.name, x.algorithm) for x in plan.learners] == [("arow", "arow"), ("careful", "pa1")]
     assert plan.learners[1].params["C"] == 0.1

@@ -225,7 +225,7 @@ def test_any_object_is_a_record_or_refused(value: dict[str, Any]) -> None:
 def test_any_bytes_are_refused_or_a_record(value: bytes) -> None:
     with pytest.raises(RecordError) as caught:
         decode_value(value)
-    assert caught.value.reason in {"not_json", "not_utf8", "not_object", "no_features"}
+    assert caught.value.reason in {"not_json", "not_utf8", "not_object", "no_features", "non_finite"}
 
 
 @PLAIN

@@ -54,6 +54,10 @@ def evaluate(
     bias: Bias = True,
     positive: Positive = None,
     tie: Tie = "negative",
+    drift: Annotated[
+        str | None,
+        typer.Option(help="note, restart or relax where the error rises; or {action: restart, threshold: 20}"),
+    ] = None,
     views: Views = None,
     key: Key = None,
     epochs: Annotated[int, typer.Option(help="Passes over the file.", min=1)] = 1,
@@ -75,7 +79,7 @@ def evaluate(
     atexit.register(gc.freeze)
     if repeats > 1 and shuffle is None:
         usage("--repeats are random orders: give the first one's seed with --shuffle")
-    chosen = _learners(learner, assignments(param), task, tie)
+    chosen = _learners(learner, assignments(param), task, tie, drift)
     settings = _settings(task, bias, positive, views)
     (path, *_), feature_names = inputs([file], names)
     examples = trials.Examples(path, key, epochs, shuffle, format, label, feature_names)
@@ -106,7 +110,7 @@ def _settings(task: str, bias: bool, positive: str | None, views: str | None) ->
     return settings_of(task=task, positive=positive, bias=bias, views=views.split(",") if views else ())
 
 
-def _learners(names: list[str], params: dict[str, Any], task: str, tie: str) -> "list[Learner]":
+def _learners(names: list[str], params: dict[str, Any], task: str, tie: str, drift: str | None) -> "list[Learner]":
     """Return the learners, each with the parameters that it has; ``NAME.PARAMETER`` is one learner's own."""
     from palearn.learners import Learner
 
@@ -121,7 +125,8 @@ def _learners(names: list[str], params: dict[str, Any], task: str, tie: str) -> 
             raise LearnerError(f"-p {given}: none of {', '.join(names)} has such a hyper-parameter")
         for name in takers:
             options[name][parameter] = value
-    return [Learner(name, name, task=task, tie=tie, options=options[name]) for name in names]
+    told = None if drift is None else yaml.safe_load(drift)
+    return [Learner(name, name, task=task, tie=tie, options=options[name], drift=told) for name in names]
 
 
 def _watched(examples: "Examples", settings: "Settings", learners: "list[Learner]", fine: bool) -> "Race":
@@ -163,6 +168,9 @@ def _single(report: dict[str, Any]) -> dict[str, Any]:
 def _show(report: dict[str, Any], *, keyed: bool) -> None:
     table = Table("learner", "options", "examples", "mistakes", "error", "updates")
     repeated = "error_mean" in report["learners"][0]
+    drifts = "drifts" in report["learners"][0]
+    if drifts:
+        table.add_column("drifts")
     if repeated:
         table.add_column("mean ± sd")
     if "holdout" in report:
@@ -170,6 +178,8 @@ def _show(report: dict[str, Any], *, keyed: bool) -> None:
     for i, x in enumerate(report["learners"]):
         options = ", ".join(f"{name}={value}" for name, value in x["params"].items())
         row = [x["learner"], options, f"{x['n']:,}", f"{x['mistakes']:,}", _error(x["error"]), f"{x['updates']:,}"]
+        if drifts:
+            row.append(f"{x['drifts']:,}")
         if repeated:
             row.append(f"{_error(x['error_mean'])} ± {_error(x['error_sd'])}")
         if "holdout" in report:

@@ -119,6 +119,7 @@ class Output(Section, frozen=True):
     predictions: Literal[False] | Table = False
     rejected: Literal[False] | Table = Table()
     expired: Literal[False] | Table = Table()
+    drifts: Literal[False] | Table = Table()
     accounts: Literal[False] | Table = Table()
 
     @property
@@ -206,5 +207,5 @@ def learner_of(item: Mapping[str, Any], task: str) -> Learner:
         raise LearnerError(
             f"a learner needs an algorithm ({', '.join(LEARNERS)}) and may have a name; got {dict(item)}"
         )
-    tie, view = options.pop("tie", "negative"), options.pop("view", None)
-    return Learner(name, algorithm, task=task, tie=tie, view=view, options=options)
+    more = {word: options.pop(word) for word in ("tie", "view", "drift") if word in options}
+    return Learner(name, algorithm, task=task, **more, options=options)

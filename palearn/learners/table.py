@@ -31,7 +31,7 @@ Tsai, Tseng, Lee and Pao
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ import numpy as np
 from palearn.errors import LearnerError
 from palearn.learners import growth
 from palearn.learners.arrays import JOINT, ArraySpec, Layout, Outcome, Rows
+from palearn.learners.drift import STATE, drift_of
 from palearn.learners.forms import (
     FACTORS,
     SIGMA,
@@ -366,6 +367,9 @@ class Learner:
         Learn on this view alone; None: on all features.
     options
         Hyper-parameters.
+    drift
+        What it does where its mistakes rise (:mod:`palearn.learners.drift`): an action, or the test's options; None:
+        there is no test.
     """
 
     def __init__(
@@ -377,6 +381,7 @@ class Learner:
         tie: str = "negative",
         view: str | None = None,
         options: Params | None = None,
+        drift: object = None,
     ) -> None:
         if algorithm not in LEARNERS:
             raise LearnerError(f"unknown learner {algorithm!r}; known are {', '.join(LEARNERS)}")
@@ -392,7 +397,10 @@ class Learner:
         self.params: dict[str, Any] = resolve(algorithm, self.row.parameters, options or {})
         if self._joint and task != "multiclass":
             raise LearnerError(f"{algorithm}: covariance='joint' is for task='multiclass', got {task!r}")
-        self.arrays: tuple[ArraySpec, ...] = self.row.form.arrays(self.params)
+        self.drift = drift_of(algorithm, drift)
+        self.arrays: tuple[ArraySpec, ...] = self.row.form.arrays(self.params) + (STATE,) * (self.drift is not None)
+        if self.drift is not None and self.drift.action == "relax" and self.covariance is None:
+            raise LearnerError(f"{algorithm} keeps no variances that drift could relax; let it restart")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (self.identity | {"task": self.task},)
@@ -427,7 +435,8 @@ class Learner:
     @property
     def spec(self) -> dict[str, Any]:
         """What is needed to make the learner again, apart from task and tie."""
-        return {"name": self.name, "algorithm": self.algorithm, "view": self.view, "params": self.params}
+        made = {"name": self.name, "algorithm": self.algorithm, "view": self.view, "params": self.params}
+        return made if self.drift is None else made | {"drift": asdict(self.drift)}
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -90,6 +90,13 @@ def cases() -> dict[str, tuple[Plan, list[Row]]]:
         "views": (plan(*views, views=("left", "right")), _stream([1, -1], ("left", "right"))),
         "parts": (plan(*first[:2], *second[1:], learner("arow", "whole", covariance="full"), window=7), _in_parts()),
         "bounded": (plan(learner("arow"), max_features=6), _stream([1, -1])),
+        "drift": (
+            plan(
+                learner("pa1", drift={"action": "restart", "threshold": 2.0, "min_records": 3}),
+                learner("arow", covariance="full", drift={"action": "relax", "threshold": 2.0, "min_records": 3}),
+            ),
+            _stream([1, -1, 0, 2]),
+        ),
         "empty": (plan(learner("arow")), []),
     }
 
@@ -116,6 +123,8 @@ def describe(blob: bytes) -> dict[str, Any]:
     }
     for row in found["models"]:
         del row["format_version"]  # the version of the code that reads, not of the bytes
+    for row in found["metrics"]:
+        del row["drift"]  # was seen in a batch, and is in no bytes
     found["learners"] = [x.spec | {"tie": x.tie} for x in models.learners]
     found["clock"] = models.clock
     found["arrays"] = [{name: bits(array.tolist()) for name, array in state.arrays.items()} for state in models.states]
