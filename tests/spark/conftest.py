@@ -186,8 +186,8 @@ def learn_without_spark(config: Config, messages: list[Message]) -> dict[str, pd
 
 
 def by_key(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of keys in one order, without what says which batch wrote them."""
-    kept = frame[frame["key"].notna()].drop(columns=["batch_id", "updated_batch"], errors="ignore")
+    """Return the rows of keys in one order, without what depends on the batch."""
+    kept = frame[frame["key"].notna()].drop(columns=["batch_id", "updated_batch", "drift"], errors="ignore")
     return kept.sort_values(["key", "learner"]).reset_index(drop=True)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pandas.testing import assert_frame_equal
 
 from palearn import tables
 from palearn.evaluate import evaluate
@@ -18,6 +19,7 @@ from tests.spark.conftest import (
     by_key,
     config,
     consume,
+    in_order,
     learn_without_spark,
     make_topic,
     people,
@@ -53,9 +55,14 @@ def shape(buckets: int, partitions: int, most: int = 100_000) -> list[str]:
 def test_models_and_mistakes_do_not_depend_on_how_the_work_is_cut(
     broker: str, adult: str, adult_messages: list[Message], tmp_path: Path, buckets: int, partitions: int, most: int
 ) -> None:
-    chosen = config(broker, adult, tmp_path, *shape(buckets, partitions, most))
+    learners = [*LEARNERS, {"name": "relaxed", "algorithm": "arow", "drift": {"action": "relax", "threshold": 5}}]
+    chosen = config(broker, adult, tmp_path, *shape(buckets, partitions, most), learners=learners)
     out = stream(chosen)
-    assert_same_learning(out, learn_without_spark(chosen, adult_messages))
+    expected = learn_without_spark(chosen, adult_messages)
+    assert_same_learning(out, expected)
+    assert len(expected["drifts"]) > 2
+    drifts = (in_order(tables.read(out, "drifts").drop(columns="batch_id")), in_order(expected["drifts"]))
+    assert_frame_equal(*drifts, check_exact=True)
     accounts = assert_accounts_balance(out, PEOPLE)
     assert accounts["learned"].sum() == PEOPLE
     assert len(accounts) == 1 if most == PEOPLE else len(accounts) >= 20
