@@ -120,6 +120,11 @@ def _kafka_of(config: Path | None) -> "KafkaSource | None":
     kafka = load(config).source.kafka
     if kafka is None:
         raise ConfigError(f"{config} has no source.kafka")
+    if kafka.java_access:
+        raise ConfigError(
+            f"{config}: {', '.join(kafka.java_access)} of source.kafka.options are for Java's client, which does not "
+            "produce here; say it in source.kafka.access, which both understand"
+        )
     return kafka
 
 

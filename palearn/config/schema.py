@@ -35,10 +35,14 @@ class KafkaSource(Section, frozen=True):
         return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in self.options.items()}
 
     @property
+    def java_access(self) -> list[str]:
+        """The names of those ``options`` that say how to be let in, as only Java's client understands them."""
+        return [name for name in self.options if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl."))]
+
+    @property
     def client_options(self) -> dict[str, str]:
         """What any Java client of the cluster needs: its address and the options that let one in."""
-        allowed = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
-        given = {k.removeprefix("kafka."): v for k, v in self.spark_options.items() if k.startswith(allowed)}
+        given = {name.removeprefix("kafka."): self.spark_options[name] for name in self.java_access}
         access = {} if self.access is None else self.access.java_options()
         return {"bootstrap.servers": self.bootstrap_servers, **access, **given}
 

@@ -26,11 +26,16 @@ def own(text: str) -> str | None:
     """Return the sentence of palearn's own error in a worker, or of state that cannot be loaded; else None."""
     if found := re.search(r"palearn\.errors\.\w+: ([^\n]*)", text):
         return found[1]
-    if found := re.search(r"(?s)CANNOT_LOAD_STATE_STORE.*?Caused by: [\w.$]+: ([^\n]*)", text):
-        return (
-            f"the checkpoint's state cannot be loaded ({found[1]:.300}): files of it are damaged or missing. Restore "
-            "an older copy of it, or start over with a new one (palearn stream --warm-start MODELS, palearn replay)"
-        )
+    for damaged in (
+        r"(?s)CANNOT_LOAD_STATE_STORE.*?Caused by: [\w.$]+: ([^\n]*)",
+        r"(Checksum error: [^\n]*?)(?= SQLSTATE|\n|$)",
+    ):
+        if found := re.search(damaged, text):
+            return (
+                f"the checkpoint's state cannot be loaded ({found[1]:.300}): files of it are damaged or missing. "
+                "Restore an older copy of it, or start over with a new one (palearn stream --warm-start MODELS, "
+                "palearn replay)"
+            )
     return None
 
 
