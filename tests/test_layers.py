@@ -57,6 +57,7 @@ LAYERS = (
 HOMES = {
     "pyspark": ("palearn/spark/", "palearn/cli/"),
     "kafka": ("palearn/kafka/",),
+    "prometheus_client": ("palearn/spark/monitor.py",),
     "sklearn": ("palearn/sklearn/",),
     "river": ("palearn/river.py",),
 }

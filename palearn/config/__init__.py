@@ -2,6 +2,17 @@
 
 from palearn.config.access import Access
 from palearn.config.reading import load, parse, read_yaml
-from palearn.config.schema import Config, KafkaSource, KeyRule, ProcessingTime, Source
+from palearn.config.schema import Config, KafkaSource, KeyRule, ProcessingTime, Prometheus, Source
 
-__all__ = ["Access", "Config", "KafkaSource", "KeyRule", "ProcessingTime", "Source", "load", "parse", "read_yaml"]
+__all__ = [
+    "Access",
+    "Config",
+    "KafkaSource",
+    "KeyRule",
+    "ProcessingTime",
+    "Prometheus",
+    "Source",
+    "load",
+    "parse",
+    "read_yaml",
+]

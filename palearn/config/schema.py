@@ -149,6 +149,25 @@ class ProcessingTime(Section, frozen=True):
         return f"{self.processing_time.removesuffix(unit).strip()} {_UNITS.get(unit, unit)}"
 
 
+class Prometheus(Section, frozen=True):
+    """Where the driver answers Prometheus, and how many keys it names.
+
+    Named are the ``worst_keys`` of each learner by rolling error, among the keys with so many labelled records in
+    their window (or a full window, if that is smaller).
+    """
+
+    port: Annotated[int, Meta(ge=1, le=65535)] = 9464
+    host: Text = "127.0.0.1"
+    worst_keys: Annotated[int, Meta(ge=0, le=100)] = 10
+    min_labelled: Count = 100
+
+
+class Monitoring(Section, frozen=True):
+    """What tells others of a running stream; nothing that is learned or counted depends on it."""
+
+    prometheus: Prometheus | None = None
+
+
 class Config(Section, frozen=True):
     """The whole configuration; source, learners, output and checkpoint are enough."""
 
@@ -160,6 +179,7 @@ class Config(Section, frozen=True):
     assembly: Limits = Limits()
     state: State = State()
     metrics: Metrics = Metrics()
+    monitoring: Monitoring = Monitoring()
     trigger: Literal["available_now"] | ProcessingTime = "available_now"
 
     @property
