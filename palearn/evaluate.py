@@ -200,6 +200,14 @@ def race(
     return Race(models, summary, curve, time.perf_counter() - began)
 
 
+def first_fault(examples: Examples, settings: Settings, learners: Sequence[Learner]) -> str:
+    """Return what is wrong with the first records, of which none can be used: a number and a sentence."""
+    bucket = Bucket(Plan(settings, tuple(learners), tables=frozenset(("rejected",))))
+    bucket.learn(_chunk(list(itertools.islice(_rows(examples), 100)), 0, keyed=examples.key is not None))
+    row = min(bucket.results()["rejected"].to_pylist(), key=lambda row: row["offset"])
+    return f"record {row['offset'] + 1}: {row['reason']}: {row['detail']}"
+
+
 def held_out(models: Models, examples: Examples) -> dict[str, Any]:
     """Score examples that are not learned.
 

@@ -25,7 +25,7 @@ from palearn.cli.shared import (
     progress,
     usage,
 )
-from palearn.errors import LearnerError, shown
+from palearn.errors import FileFormatError, LearnerError, shown
 from palearn.learners import LEARNERS
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def evaluate(
 ) -> None:
     """Test-then-train on a file in this process; no Spark, no Kafka."""
     from palearn import evaluate as trials
+    from palearn.metrics import N_SEEN
 
     # The interpreter's last collection would look at all of numba's objects, for a fifth of the whole time.
     atexit.register(gc.freeze)
@@ -90,6 +91,9 @@ def evaluate(
         for i in range(repeats)
     ]
     report = _report(races, per_key=key is not None)
+    if report["rejected"] and not races[-1].models.counts[:, N_SEEN].any():
+        fault = trials.first_fault(examples, settings, chosen)
+        raise FileFormatError(f"{file}: none of its {report['rejected']:,} records can be used; {fault}")
     if holdout is not None:
         test = examples._replace(source=holdout, epochs=1, shuffle=None)
         report["holdout"] = trials.held_out(races[-1].models, test)

@@ -64,8 +64,17 @@ def inputs(files: list[str], names: Path | None) -> tuple[list[Path], list[str] 
             paths.append(datasets.path(file))
             feature_names = feature_names or datasets.names(file)
         else:
-            paths.append(Path(file))
+            paths.append(_existing(file))
     return paths, feature_names
+
+
+def _existing(file: str) -> Path:
+    path = Path(file)
+    if path.is_dir():
+        raise FileFormatError(f"{file} is a folder; give its files")
+    if not path.exists():
+        raise FileFormatError(f"there is no file {file}, and it is not {SHIPPED}")
+    return path
 
 
 def _read_names(path: Path) -> list[str]:

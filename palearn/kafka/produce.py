@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer
-from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError, UnknownError
+from kafka.errors import InvalidTopicError, KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError, UnknownError
 from kafka.partitioner.default import murmur2
 
 from palearn import files, records
@@ -275,6 +275,11 @@ class _Sender:
                 metrics_enabled=False,
             )
             count = len(self._producer.partitions_for(topic))
+        except InvalidTopicError:
+            fault = (
+                f"{topic!r:.80} cannot be a topic's name: give 1 to 249 letters, digits, dots, hyphens and underscores"
+            )
+            raise BrokerError(fault) from None
         except KafkaError as error:
             fault = f"the broker at {bootstrap} does not take records for topic {topic!r}: {error}"
             if access is not None and access.has_password and "Unable to bootstrap" in str(error):
