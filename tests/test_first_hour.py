@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from palearn import cli
+from palearn.config import load
+from palearn.spark.failures import reason
 
 GOOD = """\
 source: {kafka: {bootstrap_servers: "127.0.0.1:1", topics: [mail]}}
@@ -155,3 +157,31 @@ def test_a_machine_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     )  # fmt: skip
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, last.startswith(f"palearn: Spark needs Java 17 or 21, and {found}. Install")) == (1, True)
+
+
+#: What Spark writes, in the middle of a page, where the workers' Python is not the driver's.
+OTHER_PYTHONS = [
+    (
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+        "version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.",
+        "(Python in worker has different version: 3.12 than that in driver: 3.11)",
+    ),
+    (
+        'Caused by: java.io.IOException: Cannot run program "/none/bin/python": error=2, No such file or directory',
+        '(Cannot run program "/none/bin/python")',
+    ),
+    (
+        "Caused by: org.apache.spark.SparkException: \nError from python worker:\n  Traceback",
+        "(Error from python worker)",
+    ),
+    ("ModuleNotFoundError: No module named 'palearn'", "(ModuleNotFoundError: No module named 'palearn')"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), OTHER_PYTHONS, ids=["version", "no Python", "too old", "no palearn"])
+def test_workers_with_another_python(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    sentence = reason(f"[STREAM_FAILED] Query terminated\n\tat a.b.C\n{text}\n\tat d.E", load(tmp_path / "good.yaml"))
+    assert told in sentence
+    assert "PYSPARK_PYTHON must name" in sentence
+    assert "\n" not in sentence

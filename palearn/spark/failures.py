@@ -53,6 +53,13 @@ def _worker(found: re.Match[str], config: Config) -> str:
     )
 
 
+def _python(found: re.Match[str], config: Config) -> str:
+    return (
+        f"the workers cannot run the job's Python code ({found[0]}): PYSPARK_PYTHON must name a Python of the driver's "
+        f"version, with palearn, on every machine (docs/cluster.md). {_AGAIN.capitalize()}"
+    )
+
+
 def _heap(found: re.Match[str], config: Config) -> str:
     return (
         "Java had no memory left: give it more (spark-submit --driver-memory 4g, --executor-memory 4g; "
@@ -91,6 +98,11 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], Config], str]], ...] = (
     (r"(?:FileNotFoundError|OSError)[^\n]*_staging[^\n]*", _two_jobs),  # whose folder the other job has cleared
     (r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using", _two_jobs),
     (r"java\.lang\.OutOfMemoryError: [^\n]*", _heap),
+    (
+        r"Python in worker has different version: [\d.]+ than that in driver: [\d.]+(?<!\.)"
+        r'|Cannot run program "[^"\n]*"|ModuleNotFoundError: [^\n]*|Error from python worker',
+        _python,
+    ),
     (r"Python worker exited unexpectedly", _worker),
     (
         r"KAFKA_DATA_LOSS[^\n]*|[^\n]*some data may have been (?:lost|missed)[^\n]*|OffsetOutOfRangeException[^\n]*",
