@@ -91,7 +91,8 @@ def evaluate(
         for i in range(repeats)
     ]
     report = _report(races, per_key=key is not None)
-    if report["rejected"] and not races[-1].models.counts[:, N_SEEN].any():
+    used = report["waiting"] or report["duplicate"] or report["expired"] or races[-1].models.counts[:, N_SEEN].any()
+    if report["rejected"] and not used:
         fault = trials.first_fault(examples, settings, chosen)
         raise FileFormatError(f"{file}: none of its {report['rejected']:,} records can be used; {fault}")
     if holdout is not None:

@@ -318,7 +318,7 @@ def _words(types: str) -> str:
 def _choices(kind: Any) -> list[str]:
     """Return what a value may be: the texts of a Literal, and the fields of a section."""
     if get_origin(kind) is Literal:
-        return [str(value) for value in get_args(kind)]
+        return ["false" if value is False else str(value) for value in get_args(kind)]
     if isinstance(kind, type) and issubclass(kind, Section):
         return [f"{{{', '.join(kind.__struct_fields__)}: …}}"]
     return [text for part in get_args(kind) for text in _choices(part)]

@@ -48,7 +48,7 @@ def run(
     output = Folder(config.output.path)
     if output.names():
         raise ConfigError(f"{config.output.path} is not empty; a replay writes a whole history, give it a new folder")
-    for name, place in (("start", start), ("end", end)):
+    for name, place in (("start (--from)", start), ("end (--to)", end)):
         if fault := offsets_fault(place):
             raise ConfigError(f"{name}: {fault}")
     chosen = paths is not None or (start, end) != ("earliest", "latest")
