@@ -28,19 +28,23 @@ def styles() -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def figure(path: str | Path, columns: int = 1, width: float = 7.0) -> Iterator[Any]:
-    """Yield axes to draw on, ``columns`` side by side that share their y; then save them as PNG or SVG, by suffix."""
+def figure(path: str | Path, columns: int = 1, width: float = 7.0, *, shared: bool = True) -> Iterator[Any]:
+    """Yield axes to draw on, ``columns`` side by side; then save them as PNG or SVG, by suffix.
+
+    Where ``shared``, they have one y axis.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_LOOK), warnings.catch_warnings():
         whole = Figure(figsize=(width, 4.2), layout="constrained")
-        yield whole.subplots(1, columns, sharey=True)
+        yield whole.subplots(1, columns, sharey=shared)
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)  # a box stands in its place
-        widest = max((len(name) for axes in whole.axes for name in axes.get_legend_handles_labels()[1]), default=0)
-        # In points: a letter of 10 points is 6 wide, a line with its gaps 48.
-        fitting = max(1, min(6, int(72 * width / (6 * widest + 48))))
-        whole.legend(loc="outside lower center", ncols=fitting, frameon=False)
+        names = [name for axes in whole.axes for name in axes.get_legend_handles_labels()[1]]
+        if names:
+            # In points: a letter of 10 points is 6 wide, a line with its gaps 48.
+            fitting = max(1, min(6, int(72 * width / (6 * max(map(len, names)) + 48))))
+            whole.legend(loc="outside lower center", ncols=fitting, frameon=False)
         whole.savefig(path, dpi=130)
 
 

@@ -47,6 +47,7 @@ LAYERS = (
     "compact",
     "tables",
     "plots",
+    "reproduce",
     "report",
     "prepare",
     "demo",

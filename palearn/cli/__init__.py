@@ -9,10 +9,23 @@ from rich.console import Console
 from palearn.cli.jobs import replay, stream
 from palearn.cli.look import models, report
 from palearn.cli.offline import evaluate, search
+from palearn.cli.reproduce import reproduce
 from palearn.cli.shared import app
 from palearn.errors import PalearnError, shown
 
-__all__ = ["app", "evaluate", "main", "models", "replay", "replay_job", "report", "search", "stream", "stream_job"]
+__all__ = [
+    "app",
+    "evaluate",
+    "main",
+    "models",
+    "replay",
+    "replay_job",
+    "report",
+    "reproduce",
+    "search",
+    "stream",
+    "stream_job",
+]
 
 
 def main() -> None:

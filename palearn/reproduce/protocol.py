@@ -1,71 +1,22 @@
-"""What the papers' experiments share: training, error and F1, folds, grids; a table of their figures and ours."""
+"""What the papers' experiments share: training, error and F1, orders, folds, grids."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.common import SEED
-from benchmarks.papers.data import Examples
 from palearn.learners import Learner, Outcome
 from palearn.matrix import Matrix, MatrixModel
+from palearn.reproduce.data import Examples
+from palearn.reproduce.results import Figure, Table
 from palearn.types import IntArray
 
+#: Of every random number that is drawn.
+SEED = 20261128
+
 Options = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A figure of a paper beside ours.
-
-    Parameters
-    ----------
-    name
-        Data and learner.
-    published, ours
-        Their figure (None: not printed) and ours.
-    published_spread, spread
-        Standard deviations over the repetitions; None: not printed, or one repetition.
-    options
-        Ours: the hyper-parameters used.
-    """
-
-    name: str
-    published: float | None
-    ours: float
-    published_spread: float | None = None
-    spread: float | None = None
-    options: str = ""
-
-    @property
-    def met(self) -> bool | None:
-        """Whether ours is within two standard deviations of theirs; ours where theirs is not printed."""
-        spread = self.spread if self.published_spread is None else self.published_spread
-        if self.published is None or spread is None:
-            return None
-        return abs(self.ours - self.published) <= 2 * spread
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says of its figures, whether it holds of ours, and by which figures."""
-
-    text: str
-    holds: bool
-    figures: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a paper: rows, claims, and what differs in the data or had to be chosen."""
-
-    title: str
-    measure: str
-    differs: str
-    rows: list[Row]
-    claims: list[Claim] = field(default_factory=list)
 
 
 class Fitted(NamedTuple):
@@ -165,3 +116,21 @@ def written(options: Options) -> str:
 def summary(values: Sequence[float]) -> tuple[float, float]:
     """Return mean and standard deviation."""
     return float(np.mean(values)), float(np.std(values))
+
+
+class Part(NamedTuple):
+    """A part of a paper that runs by itself.
+
+    Parameters
+    ----------
+    name
+        Which tables and figures of the paper it gives, and on which data.
+    sets
+        The data sets that it needs (:data:`palearn.reproduce.data.SOURCES`) beside those that ship with palearn.
+    run
+        Takes the folder of the data sets.
+    """
+
+    name: str
+    sets: tuple[str, ...]
+    run: Callable[[Path], Iterable[Table | Figure]]

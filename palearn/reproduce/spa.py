@@ -1,17 +1,16 @@
-"""SPA (Matsushima et al. 2010): figure 1, table 4 and table 6 on USPS."""
+"""SPA (Matsushima et al. 2010): figures 1 to 3, table 4 and table 6 on USPS."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.papers import data
-from benchmarks.papers.data import Examples
-from benchmarks.papers.protocol import (
-    Claim,
+from palearn.matrix import MatrixModel
+from palearn.reproduce import data
+from palearn.reproduce.data import Examples
+from palearn.reproduce.protocol import (
     Options,
-    Row,
-    Table,
+    Part,
     error,
     fit,
     folds,
@@ -23,8 +22,8 @@ from benchmarks.papers.protocol import (
     without,
     written,
 )
-from palearn.matrix import MatrixModel
-from palearn.types import IntArray
+from palearn.reproduce.results import Claim, Figure, Panel, Row, Table, curve
+from palearn.types import FloatArray, IntArray
 
 CLASSES = 10
 FOLDS = 10
@@ -59,37 +58,64 @@ DIFFERS = (
 )
 
 
-def tables(folder: Path) -> Iterator[Table]:
-    """Yield figure 1, table 4 and table 6."""
-    examples = data.usps(folder)[0]
-    yield _figure_1(shuffled(examples, 0))
-    parts = folds(examples.y.size, FOLDS)
-    chosen: dict[str, list[Options]] = {}
-    yield _table_4(examples, parts, chosen)
-    yield _table_6(examples, parts, chosen)
-
-
-def _figure_1(examples: Examples) -> Table:
-    """Mistakes and updates of one pass, C = 0.001."""
+def _online(folder: Path) -> Iterator[Table | Figure]:
+    """Yield figures 1 and 2, and figure 1's last points as a table."""
+    examples = shuffled(data.usps(folder)[0], 0)
     rows: list[Row] = []
-    counts: dict[tuple[str, str], IntArray] = {}
+    runs: dict[str, dict[str, FloatArray]] = {}
     for title, learner, _, _ in PUBLISHED:
         for printed in _forms(learner):
             out = fit(examples, learner, _options(learner, FIXED, printed=printed), CLASSES).outcome
+            happened = {"mistakes": out.predicted != examples.y, "updates": out.updated, "loss": out.hinge}
             name = _name(title, printed)
-            for what, happened in (("mistakes", out.predicted != examples.y), ("updates", out.updated)):
-                counts[name, what] = np.cumsum(happened)
-                rows.append(Row(f"{name} {what}", None, float(happened.sum())))
-    every = np.arange(199, examples.y.size, 200)
-    claims = []
-    for plain, support in PAIRS:
-        for what in ("mistakes", "updates"):
-            less, more = counts[support, what], counts[plain, what]
-            fewer = less[every] < more[every]
-            figures = f"at {fewer.sum()} of the {every.size} points; {less[-1]} to {more[-1]} at the end"
-            text = f"{support} makes fewer {what} than {plain} at every 200th example"
-            claims.append(Claim(text, bool(fewer.all()), figures))
-    return Table("SPA, figure 1", "counts over one pass of USPS, C = 0.001", DIFFERS, rows, claims)
+            runs[name] = {what: np.cumsum(each) for what, each in happened.items()}
+            rows += [Row(what, name, None, float(runs[name][what][-1])) for what in ("mistakes", "updates")]
+    claims = [_fewer(runs, plain, support, what) for plain, support in PAIRS for what in ("mistakes", "updates")]
+    yield Table("SPA, figure 1", "counts over one pass of USPS, C = 0.001", DIFFERS, rows, claims)
+    shown = {title: runs[title] for title, *_ in PUBLISHED}
+    said = [_fewer(runs, plain, support, "loss") for plain, support in PAIRS]
+    yield Figure(
+        "spa-1", "SPA, figure 1, USPS", "Updates and mistakes so far over one pass, every 200th example, C = 0.001.",
+        [_panel(shown, "updates", "updates"), _panel(shown, "mistakes", "mistakes")],
+    )  # fmt: skip
+    for run in shown.values():
+        run["success"] = 1.0 - run["mistakes"] / np.arange(1, examples.y.size + 1)
+    yield Figure(
+        "spa-2", "SPA, figure 2, USPS",
+        "Success rate and hinge loss (against the best wrong class) so far, every 200th example, C = 0.001.",
+        [_panel(shown, "success", "success rate"), _panel(shown, "loss", "accumulated loss")], said,
+    )  # fmt: skip
+
+
+def _panel(runs: dict[str, dict[str, FloatArray]], what: str, label: str) -> Panel:
+    every = _every(next(iter(runs.values()))[what])
+    return Panel("", "examples", label, [curve(name, run[what][every], every + 1) for name, run in runs.items()])
+
+
+def _every(values: FloatArray) -> IntArray:
+    """Return the places of every 200th example."""
+    return np.arange(199, values.size, 200)
+
+
+def _fewer(runs: dict[str, dict[str, FloatArray]], plain: str, support: str, what: str) -> Claim:
+    less, more = runs[support][what], runs[plain][what]
+    every = _every(less)
+    fewer = less[every] < more[every]
+    figures = f"at {fewer.sum()} of the {every.size} points; {less[-1]:.0f} to {more[-1]:.0f} at the end"
+    word = "less" if what == "loss" else "fewer"
+    return Claim(f"{support} has {word} {what} than {plain} at every 200th example", bool(fewer.all()), figures)
+
+
+def _offline(folder: Path) -> Iterator[Table | Figure]:
+    """Yield table 4, table 6 and figure 3."""
+    examples = data.usps(folder)[0]
+    parts = folds(examples.y.size, FOLDS)
+    chosen: dict[str, list[Options]] = {}
+    yield _table_4(examples, parts, chosen)
+    yield from _table_6(examples, parts, chosen)
+
+
+PARTS = [Part("figures 1 and 2, USPS", ("usps",), _online), Part("tables 4 and 6, figure 3, USPS", ("usps",), _offline)]
 
 
 def _table_4(examples: Examples, parts: list[IntArray], chosen: dict[str, list[Options]]) -> Table:
@@ -105,7 +131,7 @@ def _table_4(examples: Examples, parts: list[IntArray], chosen: dict[str, list[O
                 options.append(found)
             name = _name(title, printed)
             ours[name], spread = summary(errors)
-            rows.append(Row(name, published, ours[name], None, spread, _most_common(options)))
+            rows.append(Row("test error", name, published, ours[name], None, spread, _most_common(options)))
             if not printed:
                 chosen[learner] = options
     claims = [
@@ -116,9 +142,9 @@ def _table_4(examples: Examples, parts: list[IntArray], chosen: dict[str, list[O
     return Table("SPA, table 4", "test error (%) on USPS, one pass, 10 folds", DIFFERS, rows, claims)
 
 
-def _table_6(examples: Examples, parts: list[IntArray], chosen: dict[str, list[Options]]) -> Table:
-    """Lowest mean test error over up to 40 passes, with table 4's options."""
-    rows, ours = [], {}
+def _table_6(examples: Examples, parts: list[IntArray], chosen: dict[str, list[Options]]) -> Iterator[Table | Figure]:
+    """Yield the lowest mean test error over up to 40 passes, with table 4's options, and the curves to it."""
+    rows, ours, lines = [], {}, []
     for title, learner, _, published in PUBLISHED:
         errors = np.zeros((PEAK_FOLDS, PASSES))
         for fold in range(PEAK_FOLDS):
@@ -129,16 +155,20 @@ def _table_6(examples: Examples, parts: list[IntArray], chosen: dict[str, list[O
         mean = errors.mean(axis=0)
         peak = int(mean.argmin())
         ours[learner] = float(mean[peak])
+        spread = float(errors[:, peak].std())
         rows.append(
-            Row(title, published, ours[learner], None, float(errors[:, peak].std()), f"best after {peak + 1} passes")
+            Row("lowest test error", title, published, ours[learner], None, spread, f"best after {peak + 1} passes")
         )
+        lines.append(curve(title, 100 - mean))
     claims = [
         Claim("SPA-II is the most accurate", ours["spa2"] == min(ours.values()), f"{ours['spa2']:.2f} %"),
         Claim("PA-II is more accurate than PA and PA-I", ours["pa2"] < min(ours["pa"], ours["pa1"]),
               f"{ours['pa2']:.2f} to {ours['pa']:.2f} and {ours['pa1']:.2f} %"),
     ]  # fmt: skip
     title = f"lowest test error (%) on USPS over {PASSES} passes, the first {PEAK_FOLDS} of 10 folds"
-    return Table("SPA, table 6", title, DIFFERS, rows, claims)
+    yield Table("SPA, table 6", title, DIFFERS, rows, claims)
+    shows = f"Test accuracy after each pass, mean of the first {PEAK_FOLDS} of 10 folds, with table 4's C."
+    yield Figure("spa-3", "SPA, figure 3, USPS", shows, [Panel("", "passes", "accuracy (%)", lines)])
 
 
 def _forms(learner: str) -> tuple[bool, ...]:

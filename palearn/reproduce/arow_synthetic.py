@@ -1,25 +1,15 @@
 """AROW, figures 5 and 6: synthetic examples with 10 % of the training labels flipped."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.papers.data import Examples
-from benchmarks.papers.protocol import (
-    Claim,
-    Options,
-    Row,
-    Table,
-    best,
-    error,
-    fit,
-    grid,
-    powers,
-    random,
-    summary,
-    written,
-)
-from palearn.types import BoolArray, IntArray
+from palearn.reproduce.data import Examples
+from palearn.reproduce.protocol import Options, Part, best, error, fit, grid, powers, random, summary, written
+from palearn.reproduce.results import Claim, Figure, Panel, Row, Table, box, curve
+from palearn.types import BoolArray, FloatArray, IntArray
 
 RUNS = 25
 TRAIN, TEST, NOISE_FEATURES = 5_000, 10_000, 18
@@ -51,28 +41,64 @@ class Run(NamedTuple):
     test: Examples
 
 
-def table() -> Table:
-    """Return the mistakes and the test errors, and what the paper says of them."""
+class _Found(NamedTuple):
+    """What learners did on the draws of one form: mean cumulative mistakes, and the test errors (%) of the draws."""
+
+    mistakes: dict[str, FloatArray]
+    errors: dict[str, FloatArray]
+
+
+def _run(_: Path) -> Iterator[Table | Figure]:
+    """Yield the mistakes and the test errors, what the paper says of them, and figures 5 and 6."""
     rows: list[Row] = []
     claims: list[Claim] = []
-    for long_axis in LONG_AXES:
-        _compare(long_axis, rows, claims)
-    return Table("AROW, figures 5 and 6", "mistakes in 5,000, and test error (%)", DIFFERS, rows, claims)
+    found = {f"{long_axis:g} to 1": _compare(long_axis, rows, claims) for long_axis in LONG_AXES}
+    yield Table("AROW, figures 5 and 6", "mistakes in 5,000, and test error (%)", DIFFERS, rows, claims)
+    curves = [
+        Panel(name, "training examples", "mistakes so far", [curve(who, y) for who, y in each.mistakes.items()])
+        for name, each in found.items()
+    ]
+    shows = f"Mistakes so far against the true labels, mean of {RUNS} draws; the options are those of the table."
+    yield Figure("arow-5", "AROW, figure 5, synthetic", shows, curves)
+    boxes = [
+        Panel(name, "", "test error (%)", [box(who, values) for who, values in each.errors.items()], "boxes")
+        for name, each in found.items()
+    ]
+    said = [claim for name, each in found.items() for claim in _steady(name, each.errors)]
+    shows = f"Test errors of {RUNS} models on 10,000 examples without noise each: quartiles, and the range."
+    yield Figure("arow-6", "AROW, figure 6, synthetic", shows, boxes, said)
 
 
-def _compare(long_axis: float, rows: list[Row], claims: list[Claim]) -> None:
+PARTS = [Part("figures 5 and 6, synthetic examples", (), _run)]
+
+
+def _steady(name: str, errors: dict[str, FloatArray]) -> list[Claim]:
+    spread = {who: float(values.std()) for who, values in errors.items()}
+    others = {who: value for who, value in spread.items() if not who.startswith("AROW")}
+    least = min(others, key=others.__getitem__)
+    worst = max(spread["AROW-full"], spread["AROW-diagonal"])
+    figures = ", ".join(f"{who} {spread[who]:.2f}" for who in ("AROW-full", "AROW-diagonal", least))
+    return [Claim(f"{name}: both AROW have the smallest deviations of the test error", worst < others[least], figures)]
+
+
+def _compare(long_axis: float, rows: list[Row], claims: list[Claim]) -> _Found:
     chooser = _draw(RUNS, long_axis)
     runs = [_draw(number, long_axis) for number in range(RUNS)]
     mistakes: dict[str, float] = {}
     errors: dict[str, float] = {}
+    found = _Found({}, {})
     for title, (learner, options) in LEARNERS.items():
-        chosen = best(options, lambda o, learner=learner: _measure(chooser, learner, o)[0])  # type: ignore[misc]
-        found = np.array([_measure(run, learner, chosen) for run in runs])
-        for what, values, kept in (("mistakes", found[:, 0], mistakes), ("test error", 100 * found[:, 1], errors)):
-            mean, spread = summary(values.tolist())
+        chosen = best(options, lambda o, learner=learner: float(_measure(chooser, learner, o)[0].sum()))  # type: ignore[misc]
+        wrong, missed = zip(*(_measure(run, learner, chosen) for run in runs), strict=True)
+        counts, shares = [float(each.sum()) for each in wrong], [100 * each for each in missed]
+        for what, values, kept in (("mistakes", counts, mistakes), ("test error", shares, errors)):
+            mean, spread = summary(values)
             kept[title] = mean
-            rows.append(Row(f"{long_axis:g} to 1 {title} {what}", None, mean, None, spread, written(chosen)))
+            rows.append(Row(f"{long_axis:g} to 1 {what}", title, None, mean, None, spread, written(chosen)))
+        found.mistakes[title] = np.cumsum(np.mean(wrong, axis=0))
+        found.errors[title] = np.array(shares)
     claims += _claims(f"{long_axis:g} to 1", mistakes, errors)
+    return found
 
 
 def _claims(name: str, mistakes: dict[str, float], errors: dict[str, float]) -> list[Claim]:
@@ -96,10 +122,10 @@ def _claims(name: str, mistakes: dict[str, float], errors: dict[str, float]) -> 
     return said
 
 
-def _measure(run: Run, learner: str, options: Options) -> tuple[float, float]:
-    """Return mistakes against the true labels, and the test error."""
+def _measure(run: Run, learner: str, options: Options) -> tuple[BoolArray, float]:
+    """Return which predictions were wrong, by the true labels, and the test error."""
     made = fit(run.train, learner, options)
-    return float((made.outcome.predicted != run.truth).sum()), error(made.model, run.test)
+    return made.outcome.predicted != run.truth, error(made.model, run.test)
 
 
 def _draw(number: int, long_axis: float) -> Run:
