@@ -28,17 +28,17 @@ def styles() -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def figure(path: str | Path, columns: int = 1, width: float = 7.0, *, shared: bool = True) -> Iterator[Any]:
+def figure(path: str | Path, columns: int = 1, width: float = 7.0, *, shared: str = "y") -> Iterator[Any]:
     """Yield axes to draw on, ``columns`` side by side; then save them as PNG or SVG, by suffix.
 
-    Where ``shared``, they have one y axis.
+    ``shared`` says which axes are the same in all: y, xy, or none (an empty text).
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_LOOK), warnings.catch_warnings():
         whole = Figure(figsize=(width, 4.2), layout="constrained")
-        yield whole.subplots(1, columns, sharey=shared)
+        yield whole.subplots(1, columns, sharex="x" in shared, sharey="y" in shared)
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)  # a box stands in its place
         names = [name for axes in whole.axes for name in axes.get_legend_handles_labels()[1]]
         if names:

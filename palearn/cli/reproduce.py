@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @app.command()
 def reproduce(
     papers: Annotated[
-        list[str] | None, typer.Argument(metavar="[PAPER]...", help=f"{', '.join(PAPERS)}; default: all.")
+        list[str] | None, typer.Argument(metavar="PAPER", help=f"{', '.join(PAPERS)}; default: all.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of data sets; default: those that ship.", exists=True, file_okay=False)
@@ -46,7 +46,7 @@ def reproduce(
             pictures.draw(found, plot)
         if write is not None:
             pictures.draw(found, write.with_suffix(""))
-            write.write_text(page.render(found), encoding="utf-8")
+            write.write_text(page.render(found, write.stem), encoding="utf-8")
     if json:
         from palearn.reproduce.results import plain
 
@@ -67,11 +67,12 @@ def _earlier(path: Path) -> "Results":
 def _measured(papers: list[str], data: Path | None) -> "Results":
     from palearn.reproduce import run
 
+    plan = run.plan(papers, data)
     with progress("parts") as bar:
-        task = bar.add_task("reading", total=None)
-        return run.run(
-            papers, data, lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
-        )
+        task = bar.add_task("reading", total=len(plan.ready))
+        found = run.run(plan, lambda what, done: bar.update(task, description=what, completed=done))
+        bar.update(task, description="measured", completed=len(plan.ready))
+    return found
 
 
 def _show(found: "Results") -> None:
@@ -97,4 +98,4 @@ def _show(found: "Results") -> None:
                 for claim in figure.claims:
                     console.print(verdict(claim), highlight=False)
     for sentence in found.missing:
-        console.print(f"\nnot run: {sentence}", highlight=False)
+        console.print(f"\n{sentence}", highlight=False)

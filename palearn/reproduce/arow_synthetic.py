@@ -55,13 +55,15 @@ def _run(_: Path) -> Iterator[Table | Figure]:
     found = {f"{long_axis:g} to 1": _compare(long_axis, rows, claims) for long_axis in LONG_AXES}
     yield Table("AROW, figures 5 and 6", "mistakes in 5,000, and test error (%)", DIFFERS, rows, claims)
     curves = [
-        Panel(name, "training examples", "mistakes so far", [curve(who, y) for who, y in each.mistakes.items()])
+        Panel(
+            f"axes {name}", "training examples", "mistakes so far", [curve(who, y) for who, y in each.mistakes.items()]
+        )
         for name, each in found.items()
     ]
     shows = f"Mistakes so far against the true labels, mean of {RUNS} draws; the options are those of the table."
     yield Figure("arow-5", "AROW, figure 5, synthetic", shows, curves)
     boxes = [
-        Panel(name, "", "test error (%)", [box(who, values) for who, values in each.errors.items()], "boxes")
+        Panel(f"axes {name}", "", "test error (%)", [box(who, values) for who, values in each.errors.items()], "boxes")
         for name, each in found.items()
     ]
     said = [claim for name, each in found.items() for claim in _steady(name, each.errors)]

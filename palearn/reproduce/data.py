@@ -9,7 +9,7 @@ import csv
 import gzip
 import lzma
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, wraps
 from io import BytesIO
 from pathlib import Path
@@ -115,16 +115,14 @@ class Examples(NamedTuple):
         return Examples(self.x[rows], self.y[rows])
 
 
-def missing(folder: Path | None, sets: Sequence[str]) -> list[str]:
-    """Return a sentence for each data set that the folder (None: there is none) does not have whole."""
-    told = []
-    for name in sets:
-        source = SOURCES[name]
-        absent = [file for file in source.files if folder is None or not (folder / file).is_file()]
-        if absent:
-            where = "a folder of yours that you give with --data" if folder is None else str(folder)
-            told.append(f"{source.title}: get it from {source.url} ({source.form}) as {', '.join(absent)} in {where}")
-    return told
+def missing(folder: Path | None, name: str) -> str | None:
+    """Return how to get a data set that the folder (None: there is none) does not have whole, or None."""
+    source = SOURCES[name]
+    absent = [file for file in source.files if folder is None or not (folder / file).is_file()]
+    if not absent:
+        return None
+    where = "a folder that you give with --data" if folder is None else str(folder)
+    return f"get it from {source.url} ({source.form}) as {', '.join(absent)} in {where}"
 
 
 def _of(name: str) -> Callable[[Callable[[Path], _T]], Callable[[Path], _T]]:

@@ -1,6 +1,7 @@
 """The page of what :mod:`palearn.reproduce.run` found, Markdown; nothing but the results goes in."""
 
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from palearn.reproduce import PAPERS
 from palearn.reproduce.data import SOURCES
@@ -23,9 +24,9 @@ table says how hyper-parameters were chosen, the results hold them. A claim that
 """
 
 
-def render(results: Results) -> str:
-    """Return the page; its pictures (:func:`palearn.reproduce.pictures.draw`) lie in the folder of its own name."""
-    return "\n".join(_lines(results))
+def render(results: Results, folder: str) -> str:
+    """Return the page; its pictures (:func:`palearn.reproduce.pictures.draw`) lie in ``folder`` beside it."""
+    return "\n".join(_lines(results, quote(folder)))
 
 
 def cell(row: Row | None) -> tuple[str, str]:
@@ -42,10 +43,10 @@ def verdict(claim: Claim) -> str:
 
 
 def _figure(mean: float, spread: float | None) -> str:
-    return f"{mean:.5g}" if spread is None else f"{mean:.5g} ± {spread:.2g}"
+    return f"{mean:.5g}" if spread is None else f"{mean:.5g} ± {spread:.3g}"
 
 
-def _lines(results: Results) -> Iterator[str]:
+def _lines(results: Results, folder: str) -> Iterator[str]:
     yield _HEAD
     yield "| paper | claims that hold | that do not | seconds of one core |"
     yield "|---|---|---|---|"
@@ -62,14 +63,14 @@ def _lines(results: Results) -> Iterator[str]:
         files = "<br>".join(f"`{file}`" for file in source.files)
         yield f"| {source.title} | {files} | <{source.url}> | {source.form} |"
     for sentence in results.missing:
-        yield f"\nNot run: {sentence}"
+        yield f"\n{sentence}."
     for paper, parts in results.papers.items():
         yield f"\n## {paper}\n\n{PAPERS[paper].title}. Not here: {_lower(PAPERS[paper].left_out)}"
         for part in parts:
             for table in part.tables:
                 yield from _table(table)
             for figure in part.figures:
-                yield from _picture(figure)
+                yield from _picture(figure, folder)
             yield f"\n({part.part}: {part.seconds:.1f} s)"
     yield ""
 
@@ -107,8 +108,8 @@ def _cell(row: Row | None) -> str:
     return f"**{ours}**<br>{theirs}" if row is not None and row.met else f"{ours}<br>{theirs}"
 
 
-def _picture(figure: Figure) -> Iterator[str]:
-    yield f"\n### {figure.title}\n\n![{figure.title}](reproduction/{figure.name}.png)\n\n{figure.shows}\n"
+def _picture(figure: Figure, folder: str) -> Iterator[str]:
+    yield f"\n### {figure.title}\n\n![{figure.title}]({folder}/{figure.name}.png)\n\n{figure.shows}\n"
     yield from _verdicts(figure.claims)
 
 

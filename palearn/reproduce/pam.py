@@ -22,7 +22,7 @@ from palearn.reproduce.protocol import (
     summary,
     written,
 )
-from palearn.reproduce.results import Claim, Figure, Panel, Row, Table, curve
+from palearn.reproduce.results import Claim, Figure, Line, Panel, Row, Table, curve
 from palearn.types import FloatArray
 
 REPETITIONS = 10
@@ -141,21 +141,28 @@ def _shown(name: str, found: dict[str, _Compared]) -> Iterator[Table | Figure]:
     claims = [claim for each in found.values() for claim in each.claims]
     of = f"table 1, {name}" if name in FIGURES else f"as in table 1, {name}"
     yield Table(f"PAM, {of}", "F1 (%) of the positive (+) and negative (-) class", DIFFERS[name], rows, claims)
-    label = "cumulative error rate (log)"
     panels = [
-        Panel(title, "examples", label, [curve(who, y) for who, y in each.curves.items()], "log")
+        Panel(title, "examples", "cumulative error rate (log)", _late(each.curves), "log")
         for title, each in found.items()
     ]
     like = f"figure {FIGURES[name]}, {name}" if name in FIGURES else f"as in figures 1 to 3, {name}"
-    shows = "Mistakes so far over examples so far, mean of 10 repetitions; the options are those of the table."
+    shows = (
+        "Mistakes so far over examples so far, mean of 10 repetitions, without the first fiftieth of the examples; the "
+        "options are those of the table."
+    )
     yield Figure(f"pam-{name.lower()}", f"PAM, {like}", shows, panels, [_ahead(t, x.curves) for t, x in found.items()])
+
+
+def _late(curves: dict[str, FloatArray]) -> list[Line]:
+    """Return the curves without their first fiftieth, which would take most of a logarithmic axis."""
+    return [curve(who, y[y.size // 50 :], np.arange(y.size // 50, y.size) + 1) for who, y in curves.items()]
 
 
 def _ahead(title: str, curves: dict[str, FloatArray]) -> Claim:
     """Return whether PAM-II leads from some early example on; the paper names the 60th of BUPA and the 30th of CRX."""
     first = {"BUPA": 60, "CRX": 30}.get(title.split()[0], 1)
     pam = curves["PAM-II"][first - 1 :]
-    behind = np.flatnonzero((pam >= curves["PA-II"][first - 1 :]) | (pam >= curves["CW"][first - 1 :]))
+    behind = np.flatnonzero((pam > curves["PA-II"][first - 1 :]) | (pam > curves["CW"][first - 1 :]))
     figures = f"behind at {behind.size} of {pam.size} examples"
     if behind.size:
         figures += f", last at {behind[-1] + first}"

@@ -12,8 +12,8 @@ from palearn.reproduce.results import Figure, Panel, Results
 
 #: Of points, so that they are told apart without colour.
 _MARKERS = "o^sDv"
-#: A picture of lines needs no more colours, and is a third of the size.
-_COLOURS = 64
+#: A picture of lines needs no more colours, and is half of the size.
+_COLOURS = 256
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
@@ -28,7 +28,7 @@ def _draw(figure: Figure, path: Path) -> Path:
     names = dict.fromkeys(line.name for panel in figure.panels for line in panel.lines)
     looks = dict(zip(names, plots.styles(), strict=False))
     alike = len({panel.y_label for panel in figure.panels}) == 1
-    with plots.figure(path, columns=count, width=min(4.0 + 3.2 * count, 14.0), shared=alike) as axes:
+    with plots.figure(path, columns=count, width=min(4.0 + 3.2 * count, 14.0), shared="xy" if alike else "") as axes:
         told: set[str] = set()
         for place, (panel, own) in enumerate(zip(figure.panels, [axes] if count == 1 else axes, strict=True)):
             _DRAWN[panel.kind](own, panel, looks, told)
@@ -47,14 +47,15 @@ def _lines(axes: Any, panel: Panel, looks: dict[str, Any], told: set[str]) -> No
     axes.set_xlim(left=0)
     if panel.kind == "log":
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
 
 
 def _points(axes: Any, panel: Panel, looks: dict[str, Any], told: set[str]) -> None:
     for line, marker in zip(panel.lines, cycle(_MARKERS), strict=False):
         colour = looks[line.name]["color"]
         axes.plot(line.x, line.y, marker, ms=5, mfc="none", color=colour, label=_once(line.name, told))
-    values = [value for line in panel.lines for value in (*line.x, *line.y)]
-    axes.plot([min(values), 100], [min(values), 100], color="#666666", lw=1)
+    axes.axline((100, 100), slope=1, color="#666666", lw=1)
 
 
 def _boxes(axes: Any, panel: Panel, looks: dict[str, Any], told: set[str]) -> None:

@@ -97,7 +97,7 @@ class Panel:
     lines
         What is drawn, in the order of the legend.
     kind
-        ``lines``; ``log``, lines over a logarithmic y; ``points``, with the diagonal, on which both axes are equal;
+        ``lines``; ``log``, lines over a logarithmic y; ``points`` and the diagonal, where x and y are equal;
         ``boxes``, one a line, of its quartiles.
     """
 
@@ -154,7 +154,7 @@ class Results:
     papers
         Each paper's parts.
     missing
-        A sentence for each part that was not run: what it needs.
+        A sentence for each data set that was missing: which parts were not run, and how to get it.
     """
 
     environment: dict[str, Any]

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from palearn.errors import FileFormatError
 from palearn.reproduce import arow_curves, arow_noise, arow_synthetic, arow_text, data, pa_mean, pam, spa, two_view
 from palearn.reproduce.protocol import SEED, Part
 from palearn.reproduce.results import Done, Figure, Results, Table
 
-PAPERS: dict[str, list[Part]] = {
+PARTS: dict[str, list[Part]] = {
     "pam": pam.PARTS,
     "spa": spa.PARTS,
     "pa-mean": pa_mean.PARTS,
@@ -21,36 +21,67 @@ PAPERS: dict[str, list[Part]] = {
 }
 
 
-def run(
-    papers: Sequence[str], folder: Path | None, progress: Callable[[str, int, int], None] = lambda what, done, of: None
-) -> Results:
-    """Run the parts of papers whose data are there.
+class Plan(NamedTuple):
+    """What is to be run on which folder, and a sentence for each data set that is missing."""
+
+    folder: Path
+    ready: list[tuple[str, Part]]
+    missing: list[str]
+
+
+def plan(papers: Sequence[str], folder: Path | None) -> Plan:
+    """Return the parts of papers whose data are there.
 
     Parameters
     ----------
     papers
-        Names of :data:`PAPERS`.
+        Names of :data:`PARTS`.
     folder
         The reader's data sets (:data:`palearn.reproduce.data.SOURCES`); None: those that ship with palearn only.
-    progress
-        Called before each part and after the last one: what is run, how many are done, how many there are.
 
     Raises
     ------
     FileFormatError
-        No part can be run, or a file is damaged.
+        No part has its data.
     """
-    wanted = [(paper, part, data.missing(folder, part.sets)) for paper in papers for part in PAPERS[paper]]
-    ready = [(paper, part) for paper, part, absent in wanted if not absent]
-    missing = [f"{paper}, {part.name} needs {'; '.join(absent)}" for paper, part, absent in wanted if absent]
+    ready: list[tuple[str, Part]] = []
+    waiting: dict[str, list[str]] = {}
+    for paper in papers:
+        for part in PARTS[paper]:
+            absent = [name for name in part.sets if data.missing(folder, name)]
+            for name in absent:
+                waiting.setdefault(name, []).append(f"{paper}, {part.name}")
+            if not absent:
+                ready.append((paper, part))
+    missing = [
+        f"{data.SOURCES[name].title} is missing for {'; '.join(parts)}: {data.missing(folder, name)}"
+        for name, parts in waiting.items()
+    ]
     if not ready:
         raise FileFormatError("\n".join(missing))
+    return Plan(folder or Path(), ready, missing)
+
+
+def run(plan: Plan, progress: Callable[[str, int], None] = lambda what, done: None) -> Results:
+    """Run the parts of a plan.
+
+    Parameters
+    ----------
+    plan
+        Of :func:`plan`.
+    progress
+        Called before each part: what is run, and how many are done.
+
+    Raises
+    ------
+    FileFormatError
+        A file is not what it should be.
+    """
     found: dict[str, list[Done]] = {}
-    for number, (paper, part) in enumerate(ready):
-        progress(f"{paper}, {part.name}", number, len(ready))
-        found.setdefault(paper, []).append(_done(part, folder or Path()))
-    progress("done", len(ready), len(ready))
-    return Results(_environment(), found, missing)
+    for number, (paper, part) in enumerate(plan.ready):
+        progress(f"{paper}, {part.name}", number)
+        found.setdefault(paper, []).append(_done(part, plan.folder))
+    return Results(_environment(), found, plan.missing)
 
 
 def _done(part: Part, folder: Path) -> Done:
