@@ -99,7 +99,7 @@ SOURCES: dict[str, Source] = {
         "Multi-Domain Sentiment",
         tuple(f"blitzer_sentiment/{domain}_train.svmlight.xz" for domain in DOMAINS),
         "https://github.com/GRAAL-Research/domain_adversarial_neural_network",
-        "the four *_train.svmlight of its folder data, xz",
+        "the four files NAME_train.svmlight of its folder data, xz",
     ),
 }
 

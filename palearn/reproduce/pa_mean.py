@@ -125,7 +125,7 @@ def _passes(name: str, short: str, train: Examples) -> Figure:
     ]  # fmt: skip
     alike = found["PAm-1"][0][3:]
     text = f"{name}: PAm-1's weights are almost the same (cosine 0.99) from the 5th pass on"
-    claims = [Claim(text, bool(alike.min() >= 0.99), f"{alike.min():.4f} or more")]
+    claims = [Claim(text, bool(alike.min() >= 0.99), f"at least {alike.min():.5f}")]
     for plain, means in PAIRS:
         less, more = found[means][1][-1], found[plain][1][-1]
         text = f"{name}: {means} updates less often in the last pass than {plain}"

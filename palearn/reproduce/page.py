@@ -54,7 +54,7 @@ def _lines(results: Results, folder: str) -> Iterator[str]:
         held = [claim.holds for claim in _claims(parts)]
         seconds = sum(part.seconds for part in parts)
         yield f"| [{PAPERS[paper].title}](#{paper}) | {sum(held)} | {len(held) - sum(held)} | {seconds:.0f} |"
-    yield "\nPython and seed: " + ", ".join(f"{name} {value}" for name, value in results.environment.items()) + "."
+    yield "\nRun with " + ", ".join(f"{name} {value}" for name, value in results.environment.items()) + "."
     yield "\n## Data\n"
     yield "a9a's training part and Internet Advertisements ship with palearn. The rest is yours to get:\n"
     yield "| data set | files in the folder | from | as |"
@@ -92,9 +92,10 @@ def _table(table: Table) -> Iterator[str]:
     learners = list(dict.fromkeys(row.learner for row in table.rows))
     yield f"| | {' | '.join(learners)} |"
     yield "|---" * (len(learners) + 1) + "|"
+    beside = any(row.published is not None for row in table.rows)
     cells = {(row.of, row.learner): row for row in table.rows}
     for of in dict.fromkeys(row.of for row in table.rows):
-        yield f"| {of} | {' | '.join(_cell(cells.get((of, learner))) for learner in learners)} |"
+        yield f"| {of} | {' | '.join(_cell(cells.get((of, learner)), beside=beside) for learner in learners)} |"
     met = [row.met for row in table.rows if row.met is not None]
     if met:
         yield f"\n{sum(met)} of {len(met)} figures are within two standard deviations. {table.differs}\n"
@@ -103,9 +104,10 @@ def _table(table: Table) -> Iterator[str]:
     yield from _verdicts(table.claims)
 
 
-def _cell(row: Row | None) -> str:
+def _cell(row: Row | None, *, beside: bool) -> str:
     ours, theirs = cell(row)
-    return f"**{ours}**<br>{theirs}" if row is not None and row.met else f"{ours}<br>{theirs}"
+    strong = f"**{ours}**" if row is not None and row.met else ours
+    return f"{strong}<br>{theirs}" if beside and row is not None else strong
 
 
 def _picture(figure: Figure, folder: str) -> Iterator[str]:

@@ -45,8 +45,10 @@ def _lines(axes: Any, panel: Panel, looks: dict[str, Any], told: set[str]) -> No
     for line in panel.lines:
         axes.plot(line.x, line.y, label=_once(line.name, told), **looks[line.name])
     axes.set_xlim(left=0)
+    axes.xaxis.get_major_locator().set_params(integer=all(x.is_integer() for line in panel.lines for x in line.x))
     if panel.kind == "log":
         axes.set_yscale("log")
+        axes.grid(which="both")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
 

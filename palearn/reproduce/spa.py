@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -83,13 +84,16 @@ def _online(folder: Path) -> Iterator[Table | Figure]:
     yield Figure(
         "spa-2", "SPA, figure 2, USPS",
         "Success rate and hinge loss (against the best wrong class) so far, every 200th example, C = 0.001.",
-        [_panel(shown, "success", "success rate"), _panel(shown, "loss", "accumulated loss")], said,
+        [_panel(shown, "success", "success rate"), _panel(shown, "loss", "accumulated loss (log)", "log")], said,
     )  # fmt: skip
 
 
-def _panel(runs: dict[str, dict[str, FloatArray]], what: str, label: str) -> Panel:
+def _panel(
+    runs: dict[str, dict[str, FloatArray]], what: str, label: str, kind: Literal["lines", "log"] = "lines"
+) -> Panel:
     every = _every(next(iter(runs.values()))[what])
-    return Panel("", "examples", label, [curve(name, run[what][every], every + 1) for name, run in runs.items()])
+    lines = [curve(name, run[what][every], every + 1) for name, run in runs.items()]
+    return Panel("", "examples", label, lines, kind)
 
 
 def _every(values: FloatArray) -> IntArray:
