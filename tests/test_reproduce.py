@@ -314,6 +314,14 @@ def test_other_json_is_no_results(text: bytes) -> None:
         parse(text)
 
 
+def test_a_picture_s_name_is_no_path_and_papers_are_known() -> None:
+    text = json.dumps(plain(RESULTS))
+    with pytest.raises(FileFormatError, match="no results of palearn reproduce"):
+        parse(text.replace('"pam-x"', '"../pam-x"').encode())
+    with pytest.raises(FileFormatError, match=re.escape("papers that palearn does not know: ['pan']")):
+        parse(text.replace('"pam": [', '"pan": [').encode())
+
+
 def test_the_page_says_what_is_met_and_what_does_not_hold() -> None:
     text = page.render(RESULTS, "reproduction")
     assert "| BUPA | **58.1 ± 2**<br>60 ± 1 | 57.9 ± 2<br>60 ± 1 |" in text

@@ -30,7 +30,8 @@ def reproduce(
 ) -> None:
     """Measure the tables and figures of the papers: ours beside theirs, and which claims hold.
 
-    With the data that ship it takes about a minute, with all data sets (docs/reproduction.md lists them) about ten.
+    With the data that ship it takes about 20 seconds. With all data sets (docs/reproduction.md says where to get them)
+    pam takes 30 seconds of one core, spa a minute, pa-mean and two-view 5 seconds, arow 3 minutes.
     """
     if unknown := [paper for paper in papers or () if paper not in PAPERS]:
         usage(f"no paper is called {', '.join(map(repr, unknown))}; there are {', '.join(PAPERS)}")

@@ -26,11 +26,11 @@ PAPERS: dict[str, Paper] = {
         "The eight text data sets of table 4, and of table 6 the batch learners; table 5 is of running times.",
     ),
     "pa-mean": Paper(
-        "Tsai, Tseng, Lee and Pao: passive-aggressive learning with class means (PAm)",
+        "Tsai, Tseng, Lee and Pao: Passive and Aggressive Algorithm with Class Mean Information (PAm)",
         "Five of the seven data sets of tables III to VI; table II is of running times; figure 2.",
     ),
     "two-view": Paper(
-        "Nguyen, Chang and Hui: Two-view Online Learning (two-view PA), 2012",
+        "Nguyen, Chang and Hui: Two-View Online Learning (two-view PA), 2012",
         "Product Review, of table 2 and figure 2: reviews of a Chinese forum, which are not to be had.",
     ),
     "arow": Paper(

@@ -1,12 +1,13 @@
 """What comes of a paper: tables of its figures beside ours, its claims, its pictures' curves; all of it JSON."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from palearn.errors import FileFormatError
+from palearn.reproduce import PAPERS
 
 #: A curve keeps at most so many points, of so many digits; a picture shows no more.
 _POINTS, _DIGITS = 120, 5
@@ -126,7 +127,7 @@ class Figure:
         What the paper says of its figure.
     """
 
-    name: str
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
     title: str
     shows: str
     panels: list[Panel]
@@ -199,6 +200,9 @@ def parse(text: bytes) -> Results:
         The text is something else.
     """
     try:
-        return msgspec.json.decode(text, type=Results)
+        results = msgspec.json.decode(text, type=Results)
     except msgspec.MsgspecError as error:
         raise FileFormatError(f"these are no results of palearn reproduce --json: {error}") from None
+    if unknown := results.papers.keys() - PAPERS.keys():
+        raise FileFormatError(f"these results are of papers that palearn does not know: {sorted(unknown)}")
+    return results
