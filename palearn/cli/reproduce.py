@@ -39,7 +39,7 @@ def reproduce(
         usage("--results shows what an earlier run has found: leave out the papers and --data")
     if write is not None and write.suffix != ".md":
         usage(f"--write takes the name of a page, X.md, got {str(write)!r}")
-    found = _earlier(results) if results is not None else _measured(papers or list(PAPERS), data)
+    found = _earlier(results) if results is not None else _measured(list(dict.fromkeys(papers or PAPERS)), data)
     if plot is not None or write is not None:
         from palearn.reproduce import page, pictures
 
