@@ -1,9 +1,13 @@
 """Reading the output tables: plain Parquet, one folder a batch; anything else that reads Parquet does as well."""
 
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from palearn.errors import FileFormatError
@@ -27,14 +31,39 @@ def read(path: str | Path, table: str) -> "pd.DataFrame":
     folder = Path(path) / table
     if not folder.is_dir():
         raise FileFormatError(f"{path} holds no table {table!r}: is it the output of a palearn job?")
+    return _patiently(lambda: ds.dataset(folder, partitioning="hive").to_table()).to_pandas()
+
+
+def batches(path: str | Path, table: str) -> list[int]:
+    """Return the numbers of a table's batches, in their order; none if there is no such table."""
+    folder = Path(path) / table
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(found[1]) for name in names if (found := re.fullmatch(r"batch_id=(\d+)", name)))
+
+
+def columns(
+    path: str | Path, table: str, schema: pa.Schema, *, batch: int | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """Return some columns of a table that is there, of one batch or of all; a file without a column has nulls there.
+
+    Parameters
+    ----------
+    schema
+        The columns; their ``batch_id`` too, if it is asked for.
+    where
+        The rows that are wanted.
+    """
+    folder, parts = Path(path) / table, ds.partitioning(pa.schema([("batch_id", pa.int64())]), flavor="hive")
+    if batch is not None:
+        folder /= f"batch_id={batch}"
+    return _patiently(lambda: ds.dataset(folder, schema, format="parquet", partitioning=parts).to_table(filter=where))
+
+
+def _patiently(read: Callable[[], pa.Table]) -> pa.Table:
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):  # palearn compact has exchanged a folder since it was listed
-            return _rows(folder)
-    return _rows(folder)
-
-
-def _rows(folder: Path) -> "pd.DataFrame":
-    return ds.dataset(folder, partitioning="hive").to_table().to_pandas()
+            return read()
+    return read()
 
 
 def latest_models(path: str | Path) -> "pd.DataFrame":

@@ -49,6 +49,7 @@ LAYERS = (
     "plots",
     "reproduce",
     "report",
+    "watch",
     "prepare",
     "demo",
     "cli",

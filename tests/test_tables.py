@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from palearn import report, results, tables
-from palearn.bucket import Bucket, Summary
+from palearn.bucket import Bucket
 from palearn.errors import FileFormatError
+from tests.outputs import Job
 from tests.streams import Row, chunk, learner, plan, rows
 
 MADE = plan(learner("pa1", C=0.5), learner("arow"), window=5)
@@ -35,26 +36,7 @@ def write(folder: Path, name: str, batch_id: int, table: pa.Table | pa.RecordBat
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     """Output of a job of three batches, as the job lays it out."""
-    blob, total, n = None, dict.fromkeys(("pa1", "arow"), 0), 0
-    for batch_id, batch in enumerate(stream()):
-        bucket = Bucket(MADE, blob, batch_id)
-        bucket.learn(chunk(batch))
-        summary: Summary = bucket.summary
-        n += summary.n
-        for name in total:
-            total[name] += summary.mistakes[name]
-        totals: dict[str, dict[str, int]] = {
-            name: {"n": n, "mistakes": total[name], "batch_n": summary.n, "batch_mistakes": summary.mistakes[name]}
-            for name in total
-        }
-        for name, table in bucket.results().items():
-            whole = results.plain(table, name)
-            if name == "metrics":
-                whole = pa.concat_tables([whole, pa.Table.from_batches([results.total_rows(totals)])])
-            write(tmp_path, name, batch_id, whole)
-        account = {"records": summary.records, **summary.fates, "keys_evicted": 0, "features_evicted": 0}
-        write(tmp_path, "accounts", batch_id, pa.RecordBatch.from_pylist([account], results.ACCOUNTS))
-        blob = bucket.to_bytes()
+    Job(tmp_path, MADE).run(stream())
     return tmp_path
 
 
@@ -145,5 +127,5 @@ def test_strongest_weights_of_classes_name_the_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_plot(out: Path, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"plot.{suffix}"
-    report.plot(out, file)
+    report.plot(report.history(out), file)
     assert file.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")

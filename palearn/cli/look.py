@@ -44,19 +44,45 @@ def models(
 def report(
     out: Annotated[Path, typer.Argument(help="Output folder of a job.", exists=True, file_okay=False)],
     plot: Annotated[Path | None, typer.Option(help="Draw the rolling error to this PNG or SVG.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write all there is to see to this page.", dir_okay=False)] = None,
     json: Json = False,
 ) -> None:
     """Show the records' fates and the error of every learner and key."""
     from palearn import report as reports
 
-    found = reports.summary(out)
+    history = reports.history(out)
     if plot is not None:
-        reports.plot(out, plot)
+        reports.plot(history, plot)
+    if html is not None:
+        reports.page(history, html)
+    found = reports.summed(history)
     if json:
         print_json(found)
         return
     console.print(reports.fates(found), highlight=False)
     console.print(reports.error_table(found))
+
+
+@app.command()
+def watch(
+    out: Annotated[Path, typer.Argument(help="Output folder of a job; it need not be there yet.", file_okay=False)],
+    keys: Annotated[int, typer.Option(help="Name so many keys.", min=0, max=1000)] = 6,
+    every: Annotated[float, typer.Option(help="Look for new batches every so many seconds.", min=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show what is there now, and end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON of what is there now, and end.")] = False,
+) -> None:
+    """Follow a job by what it writes: records by fate, errors, rate, the worst keys; Ctrl-C ends it."""
+    from palearn import watch as watching
+
+    seen = watching.Watch(out, keys)
+    if not (once or json):
+        watching.follow(seen, console, every)
+        return
+    found = watching.once(seen)
+    if json:
+        print_json(found)
+    else:
+        console.print(watching.view(seen))
 
 
 @app.command("learners")

@@ -55,5 +55,5 @@ def _show(console: Console, out: Path) -> None:
         table.add_row(feature, f"{weight:+.3f}")
     console.print(table)
     picture = out.parent / "error.png"
-    report.plot(out, picture)
+    report.plot(report.history(out), picture)
     console.print(f"Tables (Parquet): {out}\nPlot of the rolling error: {picture}", highlight=False, soft_wrap=True)

@@ -8,7 +8,23 @@ from rich import box
 from rich.table import Column, Table
 
 from palearn import plots, tables
-from palearn.errors import shown
+from palearn.errors import FileFormatError, shown
+from palearn.report.history import FIGURES, History, error, of_keys, ratio
+
+
+def history(path: str | Path) -> History:
+    """Return what the output of a job says, read whole.
+
+    Raises
+    ------
+    FileFormatError
+        There is no metrics table, or no batch in it yet.
+    """
+    found = History(path)
+    found.read()
+    if not found.learners:
+        raise FileFormatError(f"{path} holds no table 'metrics': is it the output of a palearn job that wrote a batch?")
+    return found
 
 
 def summary(path: str | Path) -> dict[str, Any]:
@@ -20,22 +36,29 @@ def summary(path: str | Path) -> dict[str, Any]:
         ``records`` (accounts summed), ``learners: {name: {n, mistakes, error}}`` and
         ``keys: {key: {"n", "baseline_error", "errors": {learner: error}}}``.
     """
-    rows = tables.metrics(path)
-    order = {name: place for place, name in enumerate(rows["learner"].drop_duplicates())}
-    newest = tables.newest(rows).sort_values("learner", key=lambda names: names.map(order), kind="stable")
-    overall, by_key = newest[newest["key"].isna()], newest[newest["key"].notna()]
-    learners = {
-        str(row.learner): {"n": int(row.n), "mistakes": int(row.mistakes), "error": _number(row.error)}
-        for row in overall.itertuples()
+    return summed(history(path))
+
+
+def summed(found: History) -> dict[str, Any]:
+    """Return the :func:`summary` of a history."""
+    total = found.total
+    out: dict[str, Any] = {"records": dict(total.account)} if total.account else {}
+    out["learners"] = {
+        name: {"n": x.n, "mistakes": x.mistakes, "error": _number(ratio(x.mistakes, x.n))}
+        for name, x in total.learners.items()
     }
-    keys: dict[str, Any] = {}
-    for row in by_key.itertuples():
-        entry = keys.setdefault(row.key, {"n": int(row.n), "baseline_error": _number(row.baseline_error), "errors": {}})
-        entry["errors"][row.learner] = _number(row.error)
-    out = {"learners": learners, "keys": keys}
-    if (Path(path) / "accounts").is_dir():
-        accounts = tables.read(path, "accounts").select_dtypes("number").sum()
-        out = {"records": {str(k): int(v) for k, v in accounts.items() if k != "batch_id"}, **out}
+    newest = found.newest
+    first = next(iter(newest.values()))
+    errors = {name: error(rows) for name, rows in newest.items()}
+    base = error(first, "wrong")
+    out["keys"] = {
+        key: {
+            "n": int(first[place, FIGURES.index("n")]),
+            "baseline_error": _number(base[place]),
+            "errors": {name: _number(errors[name][place]) for name in newest},
+        }
+        for key, place in sorted(found.keys.items())
+    }
     return out
 
 
@@ -58,7 +81,12 @@ def error_table(report: dict[str, Any], most: int = 25) -> Table:
     widest = max((len(key) for key, _ in largest[:most]), default=0)
     titles = ("labelled", "no change", *names)
     columns = (Column(title, justify="right") for title in titles)
-    table = Table(Column("key", no_wrap=True, min_width=min(widest, 32)), *columns, box=box.SIMPLE, title="error in %")
+    table = Table(
+        Column("key", no_wrap=True, min_width=min(widest, 32), max_width=32),
+        *columns,
+        box=box.SIMPLE,
+        title="error in %",
+    )
     for key, entry in largest[:most]:
         errors = (entry["baseline_error"], *(entry["errors"].get(name) for name in names))
         table.add_row(shown(key), f"{entry['n']:,}", *map(_percent, errors))
@@ -92,45 +120,42 @@ def strongest(path: str | Path, key: str, learner: str, top: int = 10) -> list[t
     return sorted(rows, key=lambda row: -abs(row[2]))[:top]
 
 
-def plot(path: str | Path, file: str | Path) -> None:
-    """Draw the error over time to ``file`` (PNG or SVG): all keys batch by batch, and the largest key's window."""
-    frame = tables.metrics(path)
-    overall = frame[frame["key"].isna()].sort_values("batch_id")
-    by_key = frame[frame["key"].notna()]
+def plot(found: History, file: str | Path) -> None:
+    """Draw the error over time to ``file`` (PNG or SVG): all keys batch by batch, and the largest key's window.
+
+    Raises
+    ------
+    FileFormatError
+        No record of any key was scored yet.
+    """
+    if not found.keys:
+        raise FileFormatError(f"{found.path} has no key whose error could be drawn: no record was scored yet")
+    largest = max(found.keys, key=lambda key: next(iter(found.newest.values()))[found.keys[key], FIGURES.index("n")])
+    mine = of_keys(found.path, [largest])[largest].to_pandas()
     with plots.figure(file, columns=2, width=11) as (left, right):
-        base = _baseline_curve(by_key)
-        left.plot(base.index, base.to_numpy(), color="#666666", lw=1, label="no change (baseline)")
-        for (name, rows), style in zip(overall.groupby("learner", sort=False), plots.styles(), strict=False):
-            left.plot(rows["n"], rows["batch_error"], label=str(name), **style)
+        grey = {"color": "#666666", "lw": 1}
+        first = [batch.learners[found.learners[0]] for batch in found.batches]
+        seen = np.cumsum([x.seen for x in first])
+        left.plot(seen, ratio(np.cumsum([x.wrong for x in first]), seen), label="no change (baseline)", **grey)
+        for name, style in zip(found.learners, plots.styles(), strict=False):
+            sums = [batch.learners[name] for batch in found.batches]
+            at = np.cumsum([x.n for x in sums])
+            left.plot(at, ratio([x.mistakes for x in sums], [x.n for x in sums]), label=name, **style)
+            rows = mine[mine["learner"] == name]
+            right.plot(rows["n"], rows["window_error"], **style)
         left.set(
             title="All keys: error in each batch",
             xlabel="labelled records",
             ylabel="error (share of mistakes)",
         )
-        largest = by_key.loc[by_key["n"].idxmax(), "key"]
-        mine = by_key[by_key["key"] == largest].sort_values("batch_id")
-        for (name, _), style in zip(overall.groupby("learner", sort=False), plots.styles(), strict=False):
-            rows = mine[mine["learner"] == name]
-            right.plot(rows["n"], rows["window_error"], **style)
-        any_learner = mine[mine["learner"] == mine["learner"].iloc[0]]
-        right.plot(any_learner["n"], any_learner["baseline_error"], color="#666666", lw=1)
+        any_learner = mine[mine["learner"] == found.learners[0]]
+        right.plot(any_learner["n"], any_learner["baseline_error"], **grey)
         window = int(mine["window_n"].max())
         right.set(
             title=f"Key {shown(largest):.60}: error over its last {window:,} records",
             xlabel="labelled records of the key",
         )
         left.set_ylim(bottom=0)
-
-
-def _baseline_curve(by_key: Any) -> Any:
-    """Return the baseline's cumulative error over all keys, by labelled records so far."""
-    first = by_key[by_key["learner"] == by_key["learner"].iloc[0]]
-    wrong = first.assign(wrong=first["baseline_error"] * first["n"])
-    wide = wrong.pivot_table(index="batch_id", columns="key", values=["n", "wrong"]).ffill().fillna(0)
-    n = wide["n"].sum(axis=1)
-    curve = wide["wrong"].sum(axis=1) / n
-    curve.index = n
-    return curve
 
 
 def _number(value: Any) -> float | None:
