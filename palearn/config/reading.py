@@ -15,12 +15,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import yaml
 
+from palearn.config.forms import form_faults, topic_faults
 from palearn.config.schema import Config, KeyRule, learner_of
 from palearn.config.section import Section
 from palearn.errors import ConfigError, LearnerError
 from palearn.learners import TASKS
 from palearn.model import check_views
-from palearn.records import Record, decoder
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -142,16 +142,12 @@ def _check(config: Config, faults: list[str]) -> None:
         faults.append(f"source.kafka.starting_offsets: {fault}")
     if source.kafka is not None and source.kafka.access is not None:
         faults += [f"source.kafka.access.{fault}" for fault in source.kafka.access.faults()]
-    for topic, form in records.topics.items():
-        if form.view is not None and form.view not in (records.views or ()):
-            faults.append(f"records.topics.{topic}.view: {form.view!r} is none of records.views {records.views or []}")
-        for name in form.fields.keys() - {*Record.__struct_fields__}:
-            known = ", ".join(Record.__struct_fields__)
-            faults.append(f"records.topics.{topic}.fields.{name}: a record has the fields {known}")
-        try:
-            decoder(form)
-        except ValueError as error:
-            faults.append(f"records.topics.{topic}.fields: {error}; each needs a plain name of its own")
+    form = records.format, records.schema, records.message
+    faults += [f"records.{fault}" for fault in form_faults(*form)]
+    for topic, own in records.topics.items():
+        faults += [f"records.topics.{topic}.{fault}" for fault in topic_faults(own, *form)]
+        if own.view is not None and own.view not in (records.views or ()):
+            faults.append(f"records.topics.{topic}.view: {own.view!r} is none of records.views {records.views or []}")
         if source.kafka is not None and topic not in source.kafka.topics:
             faults.append(f"records.topics.{topic}: source.kafka.topics has no such topic")
     try:

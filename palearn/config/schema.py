@@ -9,11 +9,12 @@ from msgspec import Meta
 from palearn.assembly import Limits
 from palearn.bucket import Plan
 from palearn.config.access import Access
+from palearn.config.forms import Schema, TopicForm, form_of
 from palearn.config.section import Section, Text
 from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner
 from palearn.models import Settings
-from palearn.records import Form, LabelValue
+from palearn.records import PLAIN, Encoding, Form, LabelValue
 from palearn.results import TABLES
 
 Count = Annotated[int, Meta(ge=1)]
@@ -69,15 +70,20 @@ class KeyRule(Section, frozen=True):
 
 
 class Records(Section, frozen=True):
-    """How records are read; see :mod:`palearn.records`."""
+    """How records are read; see :mod:`palearn.records`.
 
-    format: Literal["json"] = "json"
+    ``format`` and, for Avro and Protobuf, ``schema`` and ``message`` are those of all topics that say nothing else.
+    """
+
+    format: Encoding = "json"
+    schema: Schema | None = None
+    message: Text | None = None
     key: Literal["record"] | KeyRule = "record"
     task: Literal["binary", "multiclass"] = "binary"
     positive: LabelValue | None = None
     bias: bool = True
     views: list[Text] | None = None
-    topics: dict[str, Form] = msgspec.field(default_factory=dict)
+    topics: dict[str, TopicForm] = msgspec.field(default_factory=dict)
     max_bytes: Count = 1_048_576
 
 
@@ -197,14 +203,23 @@ class Config(Section, frozen=True):
         )
 
     @property
+    def forms(self) -> dict[str, Form]:
+        """How the values of topics are written, of those that differ; schemas are read from their files."""
+        records, kafka = self.records, self.source.kafka
+        topics = {*records.topics, *(kafka.topics if kafka else ())}
+        found = {
+            topic: form_of(records.topics.get(topic), records.format, records.schema, records.message)
+            for topic in sorted(topics)
+        }
+        return {topic: form for topic, form in found.items() if form != PLAIN}
+
+    @property
     def plan(self) -> Plan:
         """What a bucket of keys needs to know."""
         tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
         learners = tuple(self.make_learners())
         records = self.records
-        return Plan(
-            self.settings, learners, self.state.max_keys, records.max_bytes, tables, self.assembly, records.topics
-        )
+        return Plan(self.settings, learners, self.state.max_keys, records.max_bytes, tables, self.assembly, self.forms)
 
     def make_learners(self) -> list[Learner]:
         """Return the learners that race on the stream."""
@@ -215,11 +230,21 @@ class Config(Section, frozen=True):
         """What a checkpoint's state depends on; a checkpoint is refused to a configuration that differs here."""
         return {
             "learners": [learner.identity for learner in self.make_learners()],
-            "records": msgspec.to_builtins(self.records),
+            "records": _without_files(msgspec.to_builtins(self.records)),
             "state": msgspec.to_builtins(self.state),
             "metrics": msgspec.to_builtins(self.metrics),
             "assembly": msgspec.to_builtins(self.assembly),
         }
+
+
+def _without_files(records: dict[str, Any]) -> dict[str, Any]:
+    """Leave out where schemas are, as a stream gets new ones while it lives, and what earlier versions had not."""
+    for form in (records, *records["topics"].values()):
+        del form["schema"]
+        for name in ("format", "message"):
+            if form[name] is None:
+                del form[name]
+    return records
 
 
 def learner_of(item: Mapping[str, Any], task: str) -> Learner:

@@ -8,9 +8,10 @@ from typing import Any, BinaryIO
 
 from palearn import records
 from palearn.errors import FileFormatError, RecordError
-from palearn.files.libsvm import Names, as_label, as_number
+from palearn.files.libsvm import Names
 from palearn.files.text import Row, decoded, numbered
 from palearn.records import Label, Record
+from palearn.records.libsvm import as_label, as_number
 
 #: Columns that are fields of the record, never features.
 FIELDS = ("id", "weight", "time")
