@@ -90,8 +90,8 @@ class Examples(NamedTuple):
     Parameters
     ----------
     source
-        A file (:func:`palearn.files.read`; ``format``, ``label`` and ``names`` are its options) or records. Records
-        with an ``id`` may be parts of examples (:mod:`palearn.assembly`).
+        A file (:func:`palearn.files.read`; ``format``, ``label``, ``names``, ``columns`` and ``views`` are its options)
+        or records. Records with an ``id`` may be parts of examples (:mod:`palearn.assembly`).
     key
         A field: one model for each of its values (:func:`palearn.records.record_key`).
     epochs
@@ -107,6 +107,8 @@ class Examples(NamedTuple):
     format: str | None = None
     label: str | None = None
     names: Sequence[str] | None = None
+    columns: Mapping[str, str] | None = None
+    views: bool = False
 
 
 def evaluate(
@@ -144,7 +146,7 @@ def evaluate(
     """
     chosen = Learner(learner, learner, task=task, tie=tie, options=params, drift=drift)
     settings = settings_of(task=task, positive=positive, bias=bias, views=views)
-    given = Examples(examples, **order)
+    given = Examples(examples, **order, views=bool(settings.views))
     found = race(given, settings, [chosen])
     (figures,) = found.figures(per_key=given.key is not None)
     per_key = {name: figures.pop(name) for name in ("per_key",) if name in figures}
@@ -195,7 +197,9 @@ def race(
     source = examples.source if isinstance(examples.source, str | Path) else None
     began = time.perf_counter()
     libsvm = source is not None and files.format_of(source, examples.format) == "libsvm"
-    learn = _learn_columns if libsvm and examples.key is None and not settings.views else _learn_rows
+    learn = (
+        _learn_columns if libsvm and examples.key is None and not (settings.views or examples.columns) else _learn_rows
+    )
     models, summary = learn(examples, settings, learners, piece, after)
     return Race(models, summary, curve, time.perf_counter() - began)
 
@@ -293,9 +297,9 @@ def _learn_rows(
 
 
 def _rows(examples: Examples) -> Iterator[_Row]:
-    source, key, _, _, format, label, names = examples
+    source, key, _, _, format, label, names, columns, views = examples
     if isinstance(source, str | Path):
-        for line in files.lines(source, key=key, format=format, label=label, names=names):
+        for line in files.lines(source, key=key, format=format, label=label, names=names, columns=columns, views=views):
             yield line.key, line.value
     else:
         for record in source:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from palearn.errors import RecordError
+from palearn.files.options import Options
 from palearn.files.text import Row, each_line
 from palearn.records import Record
 from palearn.records.libsvm import parse_line
@@ -12,9 +13,9 @@ from palearn.records.libsvm import parse_line
 Names: TypeAlias = Sequence[str] | None
 
 
-def read_libsvm(path: Path, stream: BinaryIO, label: str | None, names: Names) -> Iterator[Row]:
-    """Yield the rows of a file; ``label`` is not for this format."""
-    return each_line(stream, line_parser(names))
+def read_libsvm(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
+    """Yield the rows of a file."""
+    return each_line(stream, line_parser(options.names))
 
 
 def line_parser(names: Names) -> Callable[[str], Record | None]:
