@@ -38,6 +38,7 @@ LAYERS = (
     "config",
     "warm",
     "datasets",
+    "generate",
     "files",
     "evaluate",
     "search",
@@ -62,6 +63,8 @@ HOMES = {
     "prometheus_client": ("palearn/spark/monitor.py",),
     "sklearn": ("palearn/sklearn/",),
     "river": ("palearn/river.py",),
+    "fastavro": ("palearn/records/avro.py",),
+    "google": ("palearn/records/protobuf.py",),
 }
 
 FILES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "jobs").glob("*.py")])

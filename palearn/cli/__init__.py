@@ -6,6 +6,7 @@ from collections.abc import Callable
 import typer
 from rich.console import Console
 
+from palearn.cli.generate import generate
 from palearn.cli.jobs import replay, stream
 from palearn.cli.look import models, report
 from palearn.cli.offline import evaluate, search
@@ -16,6 +17,7 @@ from palearn.errors import PalearnError, shown
 __all__ = [
     "app",
     "evaluate",
+    "generate",
     "main",
     "models",
     "replay",

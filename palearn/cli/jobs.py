@@ -104,7 +104,8 @@ def produce(
             paths, topic=topic, bootstrap=bootstrap_servers or (kafka.bootstrap_servers if kafka else "127.0.0.1:9092"),
             access=kafka.access if kafka else None, key=key, constant_key=constant_key,
             missing_key=missing_key, format=format, label=label, names=feature_names, columns=columns, views=views,
-            rate=rate, partitions=partitions, progress=lambda done, total: bar.update(task, completed=done, total=total),
+            rate=rate, partitions=partitions,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if json:
         print_json(report)
