@@ -178,7 +178,7 @@ def _avros() -> list[bytes]:
 
 def _protobufs() -> list[bytes]:
     found = struct_pb2.Struct()
-    found.update(_RECORDS[0]["features"])
+    found.update({"free": 1, "len": 0.3, "lang": "en", "urgent": True, "words": ["a", "b"], "none": None})
     return [b"\0\0\0\0\7" + place + found.SerializeToString(deterministic=True) for place in (b"\0", b"\2\0")]
 
 

@@ -1,6 +1,7 @@
-"""VW text read by palearn and by Vowpal Wabbit itself (pip install vowpalwabbit): the same labels, weights and features.
+"""VW text read by palearn and by Vowpal Wabbit itself (pip install vowpalwabbit): the same labels and features.
 
-Names are compared as VW knows them, by their hashes. Run ``python -m benchmarks.vw --lines 100000 --json``.
+Names are compared as VW knows them, by their hashes. A text value is followed by a space: VW takes a bar into it.
+Run ``python -m benchmarks.vw --lines 100000 --json``.
 """
 
 import argparse
@@ -8,6 +9,8 @@ import io
 import math
 import random
 from typing import Any
+
+from sklearn.utils import murmurhash3_32
 
 from benchmarks.common import environment, show
 from palearn import files
@@ -18,6 +21,8 @@ _SPACES = (" ", " ", "n ", "spc ", "n:2 ", "spc:0.5 ", "é ")
 _NAMES, _NUMBERS = ("a", "bb", "x1", "é", "f_2", "q-9", "zZ"), ("1", "-2.5", "0.25", "1e3", ".5", "+4", "-.125", "3")
 #: VW's numbers are of 32 bits, and a label that is not there is its largest.
 _CLOSE, _NO_LABEL = 1e-6, 3e38
+#: Of a feature's number.
+_BITS = 30
 
 
 def line(draw: random.Random) -> str:
@@ -28,7 +33,8 @@ def line(draw: random.Random) -> str:
             draw.choice(_NAMES) + draw.choice(("", f":{draw.choice(_NUMBERS)}", f":{draw.choice(_NAMES)}"))
             for _ in range(draw.randint(0, 4))
         ]
-        spaces.append(draw.choice(_SPACES) + " ".join(words) + draw.choice(("", " ")))
+        text = bool(words) and words[-1].partition(":")[2] in _NAMES
+        spaces.append(draw.choice(_SPACES) + " ".join(words) + (" " if text else draw.choice(("", " "))))
     return draw.choice(_HEADS) + "|" + "|".join(spaces)
 
 
@@ -36,7 +42,7 @@ def compare(lines: list[str]) -> list[str]:
     """Return the lines that the two read differently."""
     from vowpalwabbit import Workspace
 
-    vw = Workspace("--quiet -b 30 --noconstant")
+    vw = Workspace(f"--quiet -b {_BITS} --noconstant")
     text = io.BytesIO("".join(f"{x}\n" for x in lines).encode())
     mine = [row for _, row in files.read("lines.vw", opened=text, columns={"tag": "id"}, views=True)]
     return [x for x, row in zip(lines, mine, strict=True) if not _same(vw, x, row)]
@@ -44,19 +50,20 @@ def compare(lines: list[str]) -> list[str]:
 
 def _same(vw: Any, text: str, record: Any) -> bool:
     (example,) = parsed if isinstance(parsed := vw.parse(text), list) else [parsed]
-    label, theirs = example.get_simplelabel_label(), {}
-    for space in range(example.num_namespaces()):
-        for i in range(example.num_features_in(space)):
-            number = example.feature(space, i)
-            theirs[number] = theirs.get(number, 0.0) + example.feature_weight(space, i)
+    label = example.get_simplelabel_label()
+    theirs: dict[int, float] = {}
+    for held in range(example.num_namespaces()):
+        for i in range(example.num_features_in(held)):
+            number = example.feature(held, i)
+            theirs[number] = theirs.get(number, 0.0) + example.feature_weight(held, i)
     if not isinstance(record, Record) or (record.label is None) != (label > _NO_LABEL):
         return False
     features: dict[int, float] = {}
-    for space, held in (record.views or {}).items():
-        for name, value in held.items():
-            number = _hash(vw, space, name)
+    for space, values in (record.views or {}).items():
+        for name, value in values.items():
+            number = _hash(space, name)
             features[number] = features.get(number, 0.0) + value
-    return (
+    return bool(
         (record.label is None or float(record.label) == label)
         and (record.weight or 1.0) == example.get_simplelabel_weight()
         and (record.id or "") == example.get_tag()
@@ -65,11 +72,12 @@ def _same(vw: Any, text: str, record: Any) -> bool:
     )
 
 
-def _hash(vw: Any, space: str, name: str) -> int:
-    """Return VW's number of a feature; a text after a colon is hashed on top of the name."""
-    base, (name, _, text) = vw.hash_space(space) if space else 0, name.partition("=")
-    number = vw.hash_feature(name, base)
-    return int(vw.hash_feature(text, number) if text else number) & (2**30 - 1)
+def _hash(space: str, name: str) -> int:
+    """Return VW's number of a feature: the hash of its name, begun with its namespace's; then that of a text value."""
+    number = 0
+    for part in (space, *name.split("=")):
+        number = int(murmurhash3_32(part.encode(), seed=number, positive=True)) if part else number
+    return int(number & (2**_BITS - 1))
 
 
 def main() -> None:

@@ -215,11 +215,14 @@ class Config(Section, frozen=True):
 
     @property
     def plan(self) -> Plan:
-        """What a bucket of keys needs to know."""
+        """What a bucket of keys needs to know; schemas are read from their files."""
+        return self.plan_with(self.forms)
+
+    def plan_with(self, forms: Mapping[str, Form]) -> Plan:
+        """Return the plan where ``forms`` are known, as they are to workers, who have no files."""
         tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
-        learners = tuple(self.make_learners())
-        records = self.records
-        return Plan(self.settings, learners, self.state.max_keys, records.max_bytes, tables, self.assembly, self.forms)
+        learners, state = tuple(self.make_learners()), self.state
+        return Plan(self.settings, learners, state.max_keys, self.records.max_bytes, tables, self.assembly, forms)
 
     def make_learners(self) -> list[Learner]:
         """Return the learners that race on the stream."""

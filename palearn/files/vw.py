@@ -16,7 +16,7 @@ the same twice     the sum
 
 The rest of VW's language is refused line by line: costs and actions (``1:0.5 2:1``, ``shared``), an initial prediction,
 features without a name, numbers that only C reads (``0x1F``), and a tab before the first ``|``, up to which VW skips.
-Where VW warns and goes on, as with ``a:1:2``, the line is bad. https://github.com/VowpalWabbit/vowpal_wabbit/wiki/Input-format
+Where VW warns and goes on, as with ``a:1:2``, the line is bad. A text value ends at a bar, which VW takes into it. https://github.com/VowpalWabbit/vowpal_wabbit/wiki/Input-format
 """
 
 import re
