@@ -29,7 +29,9 @@ def check_claims(stream: pa.Buffer, most: float | None = None) -> None:
         for claimed in _claims(message):
             left -= claimed
             if left < 0:
-                raise ValueError(f"buffers of {stream.size} bytes claim more than {most:.0f} bytes")
+                raise ValueError(
+                    f"buffers of {stream.size} bytes claim more than {most / stream.size:.0f} times as many"
+                )
 
 
 def body_size(described: memoryview) -> int:

@@ -148,6 +148,23 @@ def test_a_held_out_file_s_columns_are_those_of_the_first(tmp_path: Path, run: A
     assert (status, json.loads(out)["holdout"]["mistakes"]) == (0, [0])
 
 
+def test_standard_input_is_a_file(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:  # noqa: F811
+    def piped(content: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    piped(b'{"label":1,"features":{"a":1}}\n' * 3)
+    status, out, _ = run("evaluate", "-", "--json")
+    assert (status, json.loads(out)["n"]) == (0, 3)
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": [1.0, 2.0], "label": [1, -1]}), sink)
+    for content, format in ((CSV.encode(), "csv"), (ipc(TABLE), "arrow"), (sink.getvalue(), "parquet")):
+        piped(content)
+        assert [number for number, _ in files.read("-", format=format)][:2] in ([1, 2], [2, 3])
+        assert files.kinds("-", format=format) == {}
+    assert run("evaluate", "-", "--shuffle", "1", "--repeats", "2")[0] == 2
+    assert run("search", "-")[0] == 2
+
+
 # -- Arrow ---------------------------------------------------------------------------------------------------
 
 

@@ -134,7 +134,7 @@ def kinds(
     label: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return what a file's columns are, guessed in CSV from its first rows; {} where the format has none.
+    """Return what a file's columns are, guessed in CSV from its first rows; {} where the format has none, or it is a pipe.
 
     Parameters as of :func:`read`, and the errors too.
 
@@ -146,7 +146,7 @@ def kinds(
     """
     chosen = format_of(path, format)
     options = _options(path, chosen, label, None, columns)
-    if chosen not in _KINDS_OF or Path(path) == STDIN:
+    if chosen not in _KINDS_OF or Path(path) == STDIN or not Path(path).is_file():  # a pipe can be read once
         return {}
     try:
         with opened_stream(Path(path)) as stream:
