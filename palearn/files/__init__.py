@@ -134,7 +134,7 @@ def kinds(
     label: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return what a file's columns are, guessed in CSV from its first rows; {} where the format has none, or it is a pipe.
+    """Return what a file's columns are, guessed in CSV from its first rows; {} of formats without, and of pipes.
 
     Parameters as of :func:`read`, and the errors too.
 
