@@ -18,15 +18,13 @@ from palearn.assembly import Limits
 from palearn.bucket import Bucket, Plan, Summary
 from palearn.columns import Columns, OneKey, orders, passes
 from palearn.errors import ConfigError
-from palearn.examples import flatten
-from palearn.intake import Chunk, Value, check
-from palearn.labels import classify
+from palearn.intake import Chunk, Value
 from palearn.learners import Learner
 from palearn.metrics import MISTAKES, UPDATES, N
 from palearn.model import check_views
-from palearn.models import Examples as Learned
 from palearn.models import Models, Settings
 from palearn.records import LabelValue, Record, record_key
+from palearn.scoring import score
 
 #: The key of every example when none is asked for.
 ONE_KEY = "all"
@@ -218,40 +216,22 @@ def held_out(models: Models, examples: Examples) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``n`` labelled examples that could be scored, each learner's ``mistakes`` (in the order of ``models``; a label
-        that the key has never seen is one), ``unlabelled``, ``rejected``, and ``no_model``: labelled examples of keys
-        without a model, which are not in ``n``.
+        ``n`` labelled examples that were scored, each learner's ``mistakes`` (in the order of ``models``; a label that
+        the key has never seen is one), ``unlabelled``, ``rejected``, ``no_model``: labelled examples of keys without a
+        model, and ``parts``: records that are not whole. Only the first are in ``n``.
     """
-    settings, out = models.settings, {"n": 0, "unlabelled": 0, "rejected": 0, "no_model": 0}
+    out = dict.fromkeys(("n", "unlabelled", "rejected", "no_model", "parts"), 0)
     mistakes = np.zeros(len(models.learners), np.int64)
-    signed = settings.task == "binary" and settings.positive is None
     rows = _rows(examples)
     while taken := list(itertools.islice(rows, PIECE)):
-        accepted, faults = check(_chunk(taken, 0, keyed=examples.key is not None), Plan.max_bytes, signed=signed)
-        flat, unusable = flatten(accepted.record, models.vocabulary, models.max_features)
-        out["rejected"] += len(faults) + len(unusable)
-        kept: list[int] = []
-        for i, (key, record) in enumerate(zip(accepted.key, accepted.record, strict=True)):
-            if i in unusable:
-                continue
-            if record.label is None:
-                out["unlabelled"] += 1
-            elif key not in models.index:
-                out["no_model"] += 1
-            else:
-                kept.append(i)
-        if not kept:
-            continue
-        number = np.array([models.index[accepted.key[i]] for i in kept])
-        order = np.argsort(number, kind="stable")
-        at, number = np.array(kept)[order], number[order]
-        labels = [accepted.record[i].label for i in at.tolist()]
-        # What these labels add is not kept: one that the key has not seen gets a number that nothing predicts.
-        y, _, _ = classify(number, labels, list(models.labels), settings.task, settings.positive, models.max_labels)
-        known = np.array([len(models.labels[k]) for k in number.tolist()])
-        shown = Learned(flat.take(at), number, y, known, np.ones(at.size))
-        mistakes += [int((outcome.predicted != y).sum()) for outcome in models.score(shown)]
-        out["n"] += at.size
+        found = score(models, _chunk(taken, 0, keyed=examples.key is not None))
+        labelled, strangers = found.y >= 0, [record.label is not None for record in found.no_model.record]
+        mistakes += ((found.predicted != found.y) & labelled).sum(axis=1)
+        out["n"] += int(labelled.sum())
+        out["unlabelled"] += int((~labelled).sum()) + strangers.count(False)
+        out["rejected"] += len(found.faults)
+        out["no_model"] += strangers.count(True)
+        out["parts"] += len(found.parts)
     return {**out, "mistakes": mistakes.tolist()}
 
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 _ATTEMPTS = 10
 
 
-def read(path: str | Path, table: str) -> "pd.DataFrame":
-    """Return all rows of a table of an output folder, with their ``batch_id``.
+def read(path: str | Path, table: str, where: ds.Expression | None = None) -> "pd.DataFrame":
+    """Return the rows of a table of an output folder, all or those ``where`` is true, with their ``batch_id``.
 
     Raises
     ------
@@ -31,7 +33,7 @@ def read(path: str | Path, table: str) -> "pd.DataFrame":
     folder = Path(path) / table
     if not folder.is_dir():
         raise FileFormatError(f"{path} holds no table {table!r}: is it the output of a palearn job?")
-    return _patiently(lambda: ds.dataset(folder, partitioning="hive").to_table()).to_pandas()
+    return _patiently(lambda: ds.dataset(folder, partitioning="hive").to_table(filter=where)).to_pandas()
 
 
 def batches(path: str | Path, table: str) -> list[int]:
@@ -66,9 +68,20 @@ def _patiently(read: Callable[[], pa.Table]) -> pa.Table:
     return read()
 
 
-def latest_models(path: str | Path) -> "pd.DataFrame":
-    """Return the newest snapshot of every key and learner: the row of its highest ``batch_id``."""
-    return newest(read(path, "models"))
+def latest_models(path: str | Path, *, key: str | None = None, batch: int | None = None) -> "pd.DataFrame":
+    """Return the newest snapshot of every key and learner: the row of its highest ``batch_id``.
+
+    Parameters
+    ----------
+    path
+        Output folder of a job.
+    key
+        The models of this key alone.
+    batch
+        As of this batch: rows of later ones are not looked at.
+    """
+    where = [ds.field("key") == key] * (key is not None) + [ds.field("batch_id") <= batch] * (batch is not None)
+    return newest(read(path, "models", reduce(and_, where) if where else None))
 
 
 def metrics(path: str | Path, *, latest: bool = False) -> "pd.DataFrame":

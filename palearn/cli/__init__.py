@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 
 from palearn.cli.generate import generate
+from palearn.cli.ask import models, predict
 from palearn.cli.jobs import replay, stream
-from palearn.cli.look import models, report
+from palearn.cli.look import report
 from palearn.cli.offline import evaluate, search
 from palearn.cli.reproduce import reproduce
 from palearn.cli.shared import app
@@ -24,6 +25,12 @@ __all__ = [
     "replay_job",
     "report",
     "reproduce",
+    "main",
+    "models",
+    "predict",
+    "replay",
+    "replay_job",
+    "report",
     "search",
     "stream",
     "stream_job",

@@ -1,43 +1,11 @@
-"""What a job left: models and errors; the learners that there are; demonstrations."""
+"""What a job left: its errors; the learners that there are; demonstrations."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from palearn.cli.shared import Json, app, console, log_to_stderr, print_json, print_rows, progress
-from palearn.errors import FileFormatError
-
-
-@app.command()
-def models(
-    out: Annotated[Path, typer.Argument(help="Output folder of a job.", exists=True, file_okay=False)],
-    key: Annotated[str | None, typer.Option(help="Show this key; default: list the keys.")] = None,
-    learner: Annotated[str | None, typer.Option(help="Show this learner only.")] = None,
-    top: Annotated[int, typer.Option(help="How many weights.", min=1)] = 10,
-    json: Json = False,
-) -> None:
-    """Show which keys have models, or a key's strongest weights by feature name."""
-    from palearn import report, tables
-
-    frame = tables.latest_models(out)
-    if key is None:
-        counts = frame.groupby("key").agg(learners=("learner", "count"), n_learned=("n_learned", "max"))
-        rows: list[dict[str, Any]] = [{"key": k, **row} for k, row in counts.to_dict("index").items()]
-    else:
-        names = frame.loc[frame["key"] == key, "learner"] if learner is None else [learner]
-        rows = [
-            {"learner": name, "label": label, "feature": feature, "weight": weight}
-            for name in names
-            for label, feature, weight in report.strongest(out, key, name, top)
-        ]
-        if not rows:
-            message = f"{out} has no model of key {key!r}" + (f" and learner {learner!r}" if learner else "")
-            raise FileFormatError(message)
-    if json:
-        print_json(rows)
-    else:
-        print_rows(rows)
 
 
 @app.command()

@@ -213,7 +213,7 @@ def _show(report: dict[str, Any], *, keyed: bool) -> None:
         told.append(f"{out['n']:,} held out")
         told += [
             f"{out[name]:,} held out {name.replace('_', ' ')}"
-            for name in ("unlabelled", "rejected", "no_model")
+            for name in ("unlabelled", "rejected", "no_model", "parts")
             if out[name]
         ]
     console.print(", ".join([*told, f"{report['seconds']:.2f} s"]), highlight=False)

@@ -112,16 +112,14 @@ def columns_of(given: list[str]) -> dict[str, str]:
 def column_kinds(
     path: Path, *, format: str | None, label: str | None, columns: dict[str, str], quiet: bool
 ) -> dict[str, str]:
-    """Return what a file's columns are taken for; print it in one line where the format leaves it open."""
+    """Return what a file's columns are taken for; where the format leaves it open, say it in a line on standard error."""
     from palearn import files
 
     kinds = files.kinds(path, format=format, label=label, columns=columns)
     if kinds and not quiet:
         told = ", ".join(f"{name} {kind}" if name != kind else name for name, kind in [*kinds.items()][:MOST_COLUMNS])
         more = f", and {len(kinds) - MOST_COLUMNS:,} more" if len(kinds) > MOST_COLUMNS else ""
-        console.print(
-            shown(f"{path}: {told:.4000}{more} (change one with --column NAME=text)"), highlight=False, soft_wrap=True
-        )
+        typer.echo(shown(f"{path}: {told:.4000}{more} (change one with --column NAME=text)"), err=True)
     return kinds
 
 

@@ -1,4 +1,4 @@
-"""From the output tables to what people look at: sums, an error table, a model's strongest weights, a plot."""
+"""From the output tables to what people look at: sums, an error table, a plot."""
 
 from pathlib import Path
 from typing import Any
@@ -101,23 +101,6 @@ def error_table(report: dict[str, Any], most: int = 25) -> Table:
 
 def _percent(error: float | None) -> str:
     return "-" if error is None else f"{100 * error:.2f}"
-
-
-def strongest(path: str | Path, key: str, learner: str, top: int = 10) -> list[tuple[str, str, float]]:
-    """Return a model's ``top`` largest weights as (label, feature, weight), largest first.
-
-    Of a binary model the label is the positive one.
-    """
-    models = tables.latest_models(path)
-    chosen = models[(models["key"] == key) & (models["learner"] == learner)]
-    if chosen.empty:
-        return []
-    row = chosen.iloc[0]
-    names, labels = list(row["features"]), list(row["labels"])
-    weights = np.asarray(row["weights"]).reshape(-1, len(names)) if names else np.zeros((0, 0))
-    blocks = labels[-1:] if len(weights) == 1 else labels
-    rows = [(str(blocks[b]), names[f], float(weights[b, f])) for b in range(len(weights)) for f in range(len(names))]
-    return sorted(rows, key=lambda row: -abs(row[2]))[:top]
 
 
 def plot(found: History, file: str | Path) -> None:
