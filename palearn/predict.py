@@ -18,22 +18,11 @@ from palearn.errors import ConfigError, FileFormatError
 from palearn.files import Line
 from palearn.intake import Chunk
 from palearn.models import Models
-from palearn.results import MODELS, Texts
+from palearn.results import MODELS
 from palearn.scoring import Scored
 
-#: A row a scored record and learner; ``line`` is where the record stands in its file, the rest as in ``predictions/``.
-SCHEMA = pa.schema(
-    [
-        ("line", pa.int64()),
-        ("key", pa.string()),
-        ("id", pa.string()),
-        ("learner", pa.string()),
-        ("score", pa.float64()),
-        ("predicted", pa.string()),
-        ("label", pa.string()),
-        ("correct", pa.bool_()),
-    ]
-)
+#: A row a scored record and learner: where the record stands in its file, and what is said of it.
+SCHEMA = scoring.SCHEMA.set(0, pa.field("line", pa.int64()))
 #: So many records are scored at a time.
 PIECE = 5_000
 
@@ -171,7 +160,8 @@ class Predictions:
             self.account.records += len(taken)
             self.account.add(found)
             watch(self.account.records)
-            yield rows(self.models, found, np.array([line.number for line in taken], np.int64))
+            rows, line = scoring.rows(self.models, found), pa.array([line.number for line in taken], pa.int64())
+            yield rows.set_column(0, SCHEMA.field(0), line.take(rows.column(0)))
 
     def _chunk(self, lines: list[Line]) -> Chunk:
         keys = [key if self._constant is None else self._constant for _, key, _ in lines]
@@ -179,27 +169,6 @@ class Predictions:
         values = [line.value for line in lines]
         raw = [None if key is None else key.encode() for key in keys]
         return Chunk(raw, values, [""] * len(lines), np.zeros(len(lines), np.int64), place)
-
-
-def rows(models: Models, found: Scored, line: Any) -> pa.RecordBatch:
-    """Return the scored records of a piece as rows of :data:`SCHEMA`; ``line`` tells where its records stand."""
-    learners = len(models.learners)
-    texts = Texts(models, np.unique(found.key))
-    record = np.repeat(np.arange(found.row.size), learners)
-    each = np.tile(np.arange(learners), found.row.size)
-    predicted = found.predicted.T.ravel()
-    ids = [None if x.id is None else str(x.id) for x in found.record]
-    columns = {
-        "line": pa.array(line[found.row][record]),
-        "key": pa.array([models.keys[k] for k in found.key.tolist()], pa.string()).take(record),
-        "id": pa.array(ids, pa.string()).take(record),
-        "learner": pa.array([learner.name for learner in models.learners]).take(each),
-        "score": pa.array(found.score.T.ravel()),
-        "predicted": texts.name(found.key[record], predicted),
-        "label": pa.array(found.label, pa.string()).take(record),
-        "correct": pa.array(predicted == found.y[record], mask=found.y[record] < 0),
-    }
-    return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 Write = Callable[[pa.RecordBatch], None]

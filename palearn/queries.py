@@ -11,7 +11,7 @@ from palearn.weights import Choice
 
 @dataclass(frozen=True)
 class Dialect:
-    """How an engine writes what the queries need; positions count from 1."""
+    """How an engine writes what the queries need."""
 
     name: str
 
@@ -45,18 +45,18 @@ class Dialect:
         return f"size({column})" if self.name == "spark" else f"len({column})"
 
     def item(self, column: str, position: str) -> str:
-        """Return an item of a list."""
-        return f"{column}[{position} - 1]" if self.name == "spark" else f"{column}[{position}]"
+        """Return an item of a list; positions count from 0."""
+        return f"{column}[{position}]" if self.name == "spark" else f"{column}[{position} + 1]"
 
     def quotient(self, number: str, divisor: str) -> str:
         """Return a quotient of whole numbers, rounded down."""
         return f"({number} div {divisor})" if self.name == "spark" else f"({number} // {divisor})"
 
-    def positions(self, size: str) -> str:
-        """Return a row for each whole number from 0 to one below ``size``, which may be 0."""
+    def numbered(self, column: str, item: str) -> str:
+        """Return what gives a row for each ``item`` of a list, numbered by ``i`` from 0."""
         if self.name == "spark":
-            return f"explode(slice(sequence(0, {size}), 1, {size}))"
-        return f"unnest(range({size}))"
+            return f"posexplode({column}) AS (i, {item})"
+        return f"generate_subscripts({column}, 1) - 1 AS i, unnest({column}) AS {item}"
 
 
 DIALECTS = (Dialect("spark"), Dialect("duckdb"))
@@ -136,14 +136,12 @@ def _weights(out: Path, dialect: Dialect, name: str, choice: Choice, learner: st
     d = dialect
     features, labels = d.size("features"), d.size("labels")
     blocks, block = d.quotient(d.size("weights"), features), d.quotient("i", features)
-    label, own_label = d.item("labels", f"({labels} - {blocks} + {block} + 1)"), d.item("labels", f"({block} + 1)")
-    feature = d.item("features", f"(i % {features} + 1)")
-    weight, variance = (d.item(column, "(i + 1)") for column in ("weights", "variances"))
+    label, own_label = d.item("labels", f"{labels} - {blocks} + {block}"), d.item("labels", block)
     return (
         f"{name}_rows AS (\n{_newest(out, d, choice.key, learner, choice.batch)}\n),\n"
         f"{name} AS (\n"
         f"  SELECT learner, i, {label} AS label,\n"
         f"    CASE WHEN {labels} > {blocks} THEN '' ELSE {own_label} END AS class,\n"
-        f"    {feature} AS feature, {weight} AS weight, {variance} AS variance\n"
-        f"  FROM (SELECT *, {d.positions(d.size('weights'))} AS i FROM {name}_rows)\n)"
+        f"    {d.item('features', f'i % {features}')} AS feature, weight, {d.item('variances', 'i')} AS variance\n"
+        f"  FROM (SELECT *, {d.numbered('weights', 'weight')} FROM {name}_rows)\n)"
     )

@@ -23,10 +23,13 @@ from palearn.labels import classify
 from palearn.learners import LEARNERS, Learner
 from palearn.models import Examples, Models, Settings
 from palearn.records import Label, Record, label_text
+from palearn.results import PREDICTIONS, Texts
 from palearn.types import FloatArray, IntArray
 
 #: What is read of a models table.
 COLUMNS = (*warm.COLUMNS, "algorithm", "format_version")
+#: A row a scored record and learner: place in the chunk, and columns that are those of ``predictions/``.
+SCHEMA = pa.schema([("row", pa.int64()), *(PREDICTIONS.field(i) for i in range(PREDICTIONS.get_field_index("topic")))])
 #: What a row's ``params`` say besides hyper-parameters: of the learner, and of all models of a job.
 _OWN, _SHARED = ("tie", "view"), ("task", "bias", "positive", "views")
 
@@ -128,6 +131,25 @@ def _score(models: Models, key: IntArray, y: IntArray, flat: Flat) -> tuple[Floa
     known = np.array([len(models.labels[k]) for k in key.tolist()], np.int64)
     outcomes = models.score(Examples(flat.take(order), key, y[order], known, np.ones(key.size)))
     return np.array([out.score[back] for out in outcomes]), np.array([out.predicted[back] for out in outcomes])
+
+
+def rows(models: Models, found: Scored) -> pa.RecordBatch:
+    """Return scored records as rows of :data:`SCHEMA`, one a learner of each."""
+    learners, n = len(models.learners), found.row.size
+    record, texts = np.repeat(np.arange(n), learners), Texts(models, np.unique(found.key))
+    at, predicted, y = pa.array(record), found.predicted.T.ravel(), found.y[record]
+    ids = [None if x.id is None else str(x.id) for x in found.record]
+    columns = {
+        "row": pa.array(found.row[record]),
+        "key": pa.array([models.keys[k] for k in found.key.tolist()], pa.string()).take(at),
+        "id": pa.array(ids, pa.string()).take(at),
+        "learner": pa.array([learner.name for learner in models.learners] * n, pa.string()),
+        "score": pa.array(found.score.T.ravel()),
+        "predicted": texts.name(found.key[record], predicted),
+        "label": pa.array(found.label, pa.string()).take(at),
+        "correct": pa.array(predicted == y, mask=y < 0),
+    }
+    return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def from_table(rows: pa.Table, only: Iterable[str] = ()) -> Models:

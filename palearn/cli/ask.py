@@ -67,8 +67,12 @@ def models(
     if json:
         print_json(rows)
     else:
-        empty = {name for name in (rows[0] if rows else ()) if all(row[name] is None for row in rows)}
-        print_rows([{k: "-" if v is None else v for k, v in row.items() if k not in empty} for row in rows])
+        hidden = (
+            {"variance", "other_variance"}
+            if other is not None
+            else {name for name in ("variance", "deviations") if all(row.get(name) is None for row in rows)}
+        )
+        print_rows([{k: "-" if v is None else v for k, v in row.items() if k not in hidden} for row in rows])
 
 
 def _keys(out: Path, learner: str | None, batch: int | None) -> list[dict[str, Any]]:

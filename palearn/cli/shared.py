@@ -16,7 +16,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from palearn.errors import ConfigError, FileFormatError, shown
 
@@ -58,7 +58,7 @@ MOST_COLUMNS = 30
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """Print rows as a table."""
-    table = Table(*rows[0]) if rows else Table("nothing")
+    table = Table(*(Column(name, overflow="fold") for name in rows[0])) if rows else Table("nothing")
     for row in rows:
         table.add_row(*(f"{cell:+.4f}" if isinstance(cell, float) else shown(str(cell)) for cell in row.values()))
     console.print(table)
