@@ -78,7 +78,7 @@ class Account:
             "keys_without_a_model": len(self.keys),
             "parts": self.parts,
             "rejected": sum(self.reasons.values()),
-            "reasons": self.reasons,
+            "reasons": dict(sorted(self.reasons.items())),
         }
 
 
@@ -138,9 +138,7 @@ class Predictions:
         names: Sequence[str] | None = None,
     ) -> None:
         if key is None and len(models.keys) != 1:
-            raise ConfigError(
-                f"there are models of {len(models.keys):,} keys: name the field of their key (--key FIELD)"
-            )
+            raise ConfigError(f"the models are of {len(models.keys):,} keys: name the field of the key (--key FIELD)")
         self.models, self.account = models, Account([learner.name for learner in models.learners])
         self._constant = models.keys[0] if key is None else None
         self._lines = files.lines(file, key=key, format=format, label=label, names=names)

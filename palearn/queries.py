@@ -6,6 +6,8 @@ Keys, learners and paths are whatever text they are: they stand in quotes, and w
 from dataclasses import dataclass
 from pathlib import Path
 
+from palearn.errors import FileFormatError
+from palearn.spark.folder import Folder
 from palearn.weights import Choice
 
 
@@ -31,12 +33,12 @@ class Dialect:
 
     def table(self, out: Path) -> str:
         """Return the models table of an output folder."""
-        folder = str(out.absolute() / "models")
+        folder = Folder(str(out / "models"))
         if self.name == "spark":
-            # A path may be a pattern, whose special characters a backslash makes plain.
-            plain = "".join(f"\\{x}" if x in "\\*?[]{}" else x for x in folder)
-            return "parquet.`" + f"file://{plain}".replace("`", "``") + "`"
-        plain = "".join(f"[{x}]" if x in "*?[" else x for x in folder)
+            return f"parquet.`{folder.pattern.replace('`', '``')}`"
+        if "\\" in folder.root:
+            raise FileFormatError(f"DuckDB takes the backslash in {out} for a folder's end: rename the folder")
+        plain = "".join(f"[{x}]" if x in "*?[" else x for x in folder.root)
         files = self.text(f"{plain}/batch_id=*/*.parquet")
         return f"read_parquet({files}, hive_partitioning = true, hive_types = {{'batch_id': BIGINT}})"
 
@@ -89,7 +91,7 @@ def compared(
     return (
         f"WITH {_weights(out, dialect, 'mine', one, learner)},\n"
         f"{_weights(out, dialect, 'theirs', other, learner)},\n"
-        "both AS (\n"
+        "compared AS (\n"
         "  SELECT coalesce(a.learner, b.learner) AS learner, coalesce(a.label, b.label) AS label,\n"
         "    coalesce(a.feature, b.feature) AS feature, a.weight AS weight, b.weight AS other,\n"
         "    coalesce(b.weight, 0) - coalesce(a.weight, 0) AS difference,\n"
@@ -100,7 +102,7 @@ def compared(
         "ranked AS (\n"
         "  SELECT *, row_number() OVER (\n"
         "    PARTITION BY learner ORDER BY abs(difference) DESC, label, feature\n"
-        "  ) AS place FROM both\n"
+        "  ) AS place FROM compared\n"
         "  WHERE learner IN (SELECT learner FROM mine) AND learner IN (SELECT learner FROM theirs)\n)\n"
         "SELECT learner, label, feature, weight, other, difference, variance, other_variance\n"
         f"FROM ranked WHERE place <= {top} ORDER BY learner, place"

@@ -4,6 +4,9 @@ A score needs the weights, and of a diagonal ``sop`` the variances too; both sta
 scores here is what the stream would have said with the same models. All else that learners keep (a full covariance,
 sums of gradients or classes) only learning needs, and rows do not have it. The one exception is ``sop`` with a full
 covariance, which scores with the whole matrix: a row has its diagonal, and cannot score.
+
+A binary model names its classes by the first labels that it saw, -1 and 1 until then. A row does not say whether it has
+seen them: a new name for a class is told by the row's name, which in the stream it could have changed.
 """
 
 from collections.abc import Iterable
@@ -19,7 +22,7 @@ from palearn.bucket import Plan
 from palearn.errors import ConfigError, RecordError
 from palearn.examples import Flat, flatten
 from palearn.intake import Accepted, Chunk, Fault, check
-from palearn.labels import classify
+from palearn.labels import Known, classify, default_labels
 from palearn.learners import LEARNERS, Learner
 from palearn.models import Examples, Models, Settings
 from palearn.records import Label, Record, label_text
@@ -117,9 +120,11 @@ def _classified(
 
     The records are classified as if each had a model of its own: a label that is new in one is new in the next one too.
     """
-    known = [models.labels[k] for k in key.tolist()]
+    known: list[Known] = [models.labels[k] for k in key.tolist()]
     settings = models.settings
     y, _, faults = classify(np.arange(key.size), labels, known, settings.task, settings.positive, models.max_labels)
+    if settings.task == "binary" and settings.positive is None:
+        known = [tuple(default_labels(models.labels[k])) for k in key.tolist()]
     named = [own[c] if c >= 0 else None for own, c in zip(known, y.tolist(), strict=True)]
     return y, [None if label is None else label_text(label) for label in named], faults
 

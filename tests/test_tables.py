@@ -104,26 +104,6 @@ def test_summary(out: Path) -> None:
     assert report.baseline(found) == pytest.approx(wrong / 9)
 
 
-def test_strongest_weights(out: Path) -> None:
-    models = tables.latest_models(out)
-    row = models[(models["key"] == "a") & (models["learner"] == "arow")].iloc[0]
-    weights = dict(zip(row["features"], row["weights"], strict=True))
-    found = report.strongest(out, "a", "arow", top=3)
-    assert [abs(w) for *_, w in found] == sorted((abs(w) for w in weights.values()), reverse=True)[:3]
-    assert all(label == "1" and weights[name] == w for label, name, w in found)
-    assert report.strongest(out, "nobody", "arow") == []
-
-
-def test_strongest_weights_of_classes_name_the_class(tmp_path: Path) -> None:
-    bucket = Bucket(plan(learner("pa", task="multiclass"), task="multiclass", bias=False))
-    values = [{"label": "x", "features": {"a": 1}}, {"label": "y", "features": {"a": 1, "b": 2}}]
-    bucket.learn(chunk(rows([("k", value) for value in values])))
-    write(tmp_path, "models", 0, results.plain(bucket.results()["models"], "models"))
-    found = report.strongest(tmp_path, "k", "pa", top=2)
-    assert [(label, name) for label, name, _ in found] == [("x", "b"), ("y", "b")]
-    assert [w for *_, w in found] == pytest.approx([-0.2, 0.2])
-
-
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_plot(out: Path, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"plot.{suffix}"

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from palearn import codec, scoring
 from palearn.errors import ConfigError, RecordError
@@ -23,10 +24,8 @@ from palearn.records import Record, numbers
 from palearn.spark.folder import Folder
 from palearn.spark.warm import newest, table_of
 
-#: What is added to a frame's rows: as in ``predictions/``, and why a record has no score.
-ADDED = (
-    "key string, id string, learner string, score double, predicted string, label string, correct boolean, fault string"
-)
+#: What is added to a frame's rows: columns that are those of ``predictions/``, and why a record has no score.
+ADDED = pa.schema([*list(scoring.SCHEMA)[1:], ("fault", pa.string())])
 #: What a frame says of its records.
 _RECORD = ("key", "value", "features", "views", "id", "label")
 
@@ -66,9 +65,8 @@ def score(df: DataFrame, models: str | Path, *, learners: Sequence[str] = (), ba
             "a frame to be scored needs the columns key and value (JSON), or key and features (or views); it has "
             f"{', '.join(df.columns)}"
         )
-    added = T._parse_datatype_string(ADDED)
     kept = [name for name in df.columns if name not in _RECORD]
-    if clash := [name for name in kept if name in added.names]:
+    if clash := [name for name in kept if name in ADDED.names]:
         raise ConfigError(f"the frame has a column {clash[0]!r}, which the predictions have too: rename it")
     blob = codec.encode(_load(df.sparkSession, Folder(str(models)), learners, batch))
 
@@ -78,7 +76,7 @@ def score(df: DataFrame, models: str | Path, *, learners: Sequence[str] = (), ba
             if part.num_rows:
                 yield _scored(loaded, part, kept)
 
-    schema = T.StructType([*df.select(*kept).schema.fields, *added.fields])
+    schema = T.StructType([*df.select(*kept).schema.fields, *from_arrow_schema(ADDED).fields])
     return df.mapInArrow(run, schema)
 
 

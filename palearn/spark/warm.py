@@ -205,7 +205,7 @@ def table_of(spark: SparkSession, source: Folder, columns: Sequence[str]) -> Dat
         source = Folder(f"{source.path}/models")
     if not any(name.startswith("batch_id=") for name in source.names()):
         raise ConfigError(f"{source.path} is no models table: give an output folder, its models/, or a checkpoint")
-    table = spark.read.parquet(source.uri)
+    table = spark.read.parquet(source.pattern)
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise ConfigError(f"{source.path} is no models table: it has no column {' and no '.join(missing)}")
