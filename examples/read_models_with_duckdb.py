@@ -1,7 +1,7 @@
 """Read what a job learned with DuckDB alone: ``python examples/read_models_with_duckdb.py OUT [KEY]``.
 
-OUT is a job's output folder. Neither palearn nor Spark is needed: the tables are plain Parquet, a folder a batch. Weights
-are those of KEY, by default of the key that has learned most. ``palearn models OUT --key KEY --sql`` prints more queries.
+OUT is a job's output folder. Neither palearn nor Spark is needed: the tables are plain Parquet, a folder a batch.
+Weights are those of KEY, by default of the key that has learned most. ``palearn models OUT --sql`` prints more queries.
 """
 
 import sys

@@ -33,10 +33,11 @@ def test_the_same_bits_as_the_job_that_made_the_models(
         "topic string, partition int, offset long, key binary, value binary",
     )
     said = tables.read(finished / "out", "predictions")
-    assert set(said["batch_id"]) == {0, 1, 2, 3}
+    batches = sorted(set(said["batch_id"]))
+    assert len(batches) >= 4
     columns = ["key", "learner", "score", "predicted", "label", "correct"]
     compared = 0
-    for batch in (1, 2, 3):
+    for batch in batches[1:]:
         first = said[said["batch_id"] == batch].sort_values(PLACE).drop_duplicates(["key", "learner"])
         known = set(tables.latest_models(finished / "out", batch=batch - 1)["key"])
         found = palearn.spark.score(records, finished / "out", batch=batch - 1).toPandas()
