@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from palearn import codec, warm
 from palearn.assembly import is_whole
@@ -179,7 +180,7 @@ def from_table(rows: pa.Table, only: Iterable[str] = ()) -> Models:
     if missing := [name for name in wanted if name not in there]:
         raise ConfigError(f"the models have no learner {missing[0]!r:.80}; they have {', '.join(sorted(there))}")
     if wanted:
-        rows = rows.filter(pa.compute.is_in(rows.column("learner"), pa.array(wanted)))
+        rows = rows.filter(pc.is_in(rows.column("learner"), pa.array(wanted)))
     described = rows.select(["learner", "algorithm", "params"]).group_by(["learner", "algorithm", "params"])
     learners, shared = dict[str, Learner](), list[dict[str, Any]]()
     for row in described.aggregate([]).to_pylist():
