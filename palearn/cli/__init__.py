@@ -6,8 +6,8 @@ from collections.abc import Callable
 import typer
 from rich.console import Console
 
-from palearn.cli.generate import generate
 from palearn.cli.ask import models, predict
+from palearn.cli.generate import generate
 from palearn.cli.jobs import replay, stream
 from palearn.cli.look import report
 from palearn.cli.offline import evaluate, search
@@ -21,16 +21,11 @@ __all__ = [
     "generate",
     "main",
     "models",
-    "replay",
-    "replay_job",
-    "report",
-    "reproduce",
-    "main",
-    "models",
     "predict",
     "replay",
     "replay_job",
     "report",
+    "reproduce",
     "search",
     "stream",
     "stream_job",

@@ -112,7 +112,7 @@ def columns_of(given: list[str]) -> dict[str, str]:
 def column_kinds(
     path: Path, *, format: str | None, label: str | None, columns: dict[str, str], quiet: bool
 ) -> dict[str, str]:
-    """Return what a file's columns are taken for; where the format leaves it open, say it in a line on standard error."""
+    """Return what a file's columns are taken for; where the format leaves it open, say so on standard error."""
     from palearn import files
 
     kinds = files.kinds(path, format=format, label=label, columns=columns)

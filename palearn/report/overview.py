@@ -7,7 +7,7 @@ import numpy as np
 from rich import box
 from rich.table import Column, Table
 
-from palearn import plots, tables
+from palearn import plots
 from palearn.errors import FileFormatError, shown
 from palearn.report.history import FIGURES, History, error, of_keys, ratio
 
