@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ class Watch:
             ``batches`` (how many), ``batch`` (the newest one's number), ``records`` (by fate, of all batches and of the
             newest), ``learners`` (errors over all keys: of all records, of each key's last ones, of the newest batch),
             ``no_change`` (its error), ``worst_keys`` (of the learner ``best``) and ``newest_batches`` with the seconds
-            since the batch before was whole, by the file system's clock; null where there is nothing to tell.
+            that they took; null where there is nothing to tell.
         """
         found = self._history
         if not found.batches:
@@ -102,20 +101,16 @@ class Watch:
         ]
 
     def _newest_batches(self) -> list[dict[str, Any]]:
-        batches = self._history.batches[-LISTED - 1 :]
-        times = [_whole_at(self.path, batch.number) for batch in batches]
-        between = (None if before is None or now is None else now - before for before, now in pairwise(times))
-        seconds = [None, *between]
         return [
             {
                 "batch": batch.number,
                 "records": batch.account["records"] if batch.account else None,
                 "seconds": took,
-                "rate": batch.account["records"] / took if batch.account and took and took > 0 else None,
+                "rate": batch.account["records"] / took if batch.account and took else None,
                 "errors": {name: _known(ratio(x.mistakes, x.n)) for name, x in batch.learners.items()},
             }
-            for batch, took in zip(batches, seconds, strict=True)
-        ][-LISTED:]
+            for batch, took in self._history.times(LISTED)
+        ]
 
 
 def follow(watch: Watch, console: Console, every: float, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -236,11 +231,3 @@ def _account(batch: Batch) -> dict[str, int]:
 
 def _known(value: Any) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _whole_at(path: Path, number: int) -> float | None:
-    """Return when a batch was whole, in seconds; None if that is not written down (any more)."""
-    try:
-        return (path / "_palearn" / "batches" / f"{number}.json").stat().st_mtime
-    except FileNotFoundError:
-        return None

@@ -20,10 +20,21 @@ class Job:
     ----------
     without
         Tables that are not written.
+    seconds
+        How long the first batches take; of others it is not written down.
     """
 
-    def __init__(self, out: Path, plan: Plan, *, without: Iterable[str] = (), change: Change = lambda x, _: x) -> None:
+    def __init__(
+        self,
+        out: Path,
+        plan: Plan,
+        *,
+        without: Iterable[str] = (),
+        change: Change = lambda x, _: x,
+        seconds: Sequence[float] = (),
+    ) -> None:
         self.plan, self._without, self._change = plan, set(without), change
+        self._seconds = dict(enumerate(seconds))
         self._store, self._blob, self._batch = Store(str(out)), None, 0
         self._totals: dict[str, dict[str, int]] = {}
 
@@ -59,7 +70,7 @@ class Job:
             f"{name}/part-0.parquet": self._store.folder.write_table(table, *place, name, "part-0.parquet")
             for name, table in written.items()
         }
-        self._store.commit(self._batch, self._totals, files)
+        self._store.commit(self._batch, self._totals, files, seconds=self._seconds.get(self._batch))
 
 
 def _account(summary: Summary) -> pa.Table:

@@ -248,6 +248,17 @@ def test_tables_that_are_not_written_are_left_out(tmp_path: Path, without: str) 
     assert ">not_json<" in text  # counted in the accounts or, without them, in the table itself
 
 
+def test_how_long_batches_took_is_shown_where_it_is_known(tmp_path: Path) -> None:
+    Job(tmp_path / "out", two(), seconds=(4.0, 0.5)).run(batches(count=3))
+    found = Page(page(tmp_path / "out")).texts
+    rows = [
+        found[i : i + 3] for i in range(len(found)) if found[i : i + 3] in (["0", "4.000", "4"], ["1", "0.500", "32"])
+    ]
+    assert rows == [["0", "4.000", "4"], ["1", "0.500", "32"]]
+    Job(tmp_path / "other", two()).run(batches(count=3))
+    assert "Seconds that each batch took" not in page(tmp_path / "other")
+
+
 def test_drift_is_shown_where_jobs_look_for_it(tmp_path: Path) -> None:
     def seen(table: pa.Table, batch: int) -> pa.Table:
         """The first batch is of a job that did not look yet; over all keys there is no drift."""

@@ -156,6 +156,11 @@ class History:
             self.total.add(batch)
         return len(new)
 
+    def times(self, most: int) -> list[tuple[Batch, float | None]]:
+        """Return the newest batches, and how many seconds each took; None where that is not written down (any more)."""
+        store = Store(str(self.path))
+        return [(batch, store.seconds(batch.number)) for batch in self.batches[-most:]]
+
     def binned(self, most: int) -> list[Batch]:
         """Return the batches as at most ``most``, each of as many that follow each other."""
         size = -(-len(self.batches) // most)

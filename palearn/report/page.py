@@ -1,4 +1,4 @@
-"""The report as one page: no script, nothing from the network, the same bytes for the same tables."""
+"""The report as one page: no script, nothing from the network, the same bytes for the same folder."""
 
 import json
 from collections.abc import Sequence
@@ -62,6 +62,7 @@ def _content(found: History) -> dict[str, Any]:
         "reasons": _reasons(found, total),
         "expired": _expired(found),
         "records": _records(steps) if total.account else None,
+        "times": _times(found),
     }
     if out["labelled"]:
         out |= {
@@ -227,6 +228,21 @@ def _records(steps: list[Batch]) -> dict[str, Any]:
         if waiting.any()
         else None,
         "rows": list(zip(numbers.astype(int), came, rejected, np.cumsum(waiting), strict=True)),
+    }
+
+
+def _times(found: History) -> dict[str, Any] | None:
+    """Return how long the newest batches took, and their records a second; None where that is not known."""
+    known = [(batch, seconds) for batch, seconds in found.times(POINTS) if seconds]
+    if not known:
+        return None
+    numbers = np.array([batch.number for batch, _ in known], np.float64)
+    seconds = np.array([took for _, took in known])
+    rates = np.array([batch.account["records"] for batch, _ in known]) / seconds
+    charted = {"seconds": (seconds, "seconds of each batch", "number"), "rates": (rates, "records a second", "count")}
+    return {
+        **{name: charts.lines(label, [(1, numbers, y)], _BATCH, kind) for name, (y, label, kind) in charted.items()},
+        "rows": list(zip(numbers.astype(int), seconds, rates, strict=True)),
     }
 
 

@@ -93,7 +93,7 @@ class Sink:
             if topics:
                 self._produce(rows, own, batch_id, topics)
             if not whole:
-                self.store.commit(batch_id, totals, written.files, offsets)
+                self.store.commit(batch_id, totals, written.files, offsets, time.perf_counter() - began)
         finally:
             if topics:
                 rows.unpersist()

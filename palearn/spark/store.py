@@ -7,7 +7,7 @@ begins with ``_`` is not read by Spark, DuckDB or pyarrow.
 ::
 
     OUT/_palearn/owner.json        id of the checkpoint that owns this folder, format of the tables
-    OUT/_palearn/batches/N.json    batch N is whole; totals of all batches up to N, the offsets that it took
+    OUT/_palearn/batches/N.json    batch N is whole; totals of all batches up to N, its offsets and seconds
     OUT/_staging/N-RUN/TABLE/…     batch N on its way, of one run of the job
     OUT/TABLE/batch_id=N/*.parquet
 """
@@ -81,11 +81,17 @@ class Store:
         self.folder.discard("_staging")
 
     def commit(
-        self, batch_id: int, totals: dict[str, dict[str, int]], files: Mapping[str, int], offsets: Offsets = None
+        self,
+        batch_id: int,
+        totals: dict[str, dict[str, int]],
+        files: Mapping[str, int],
+        offsets: Offsets = None,
+        seconds: float | None = None,
     ) -> None:
         """Move a batch's tables into place, then record that it is whole.
 
-        ``files`` are the paths (``TABLE/FILE``) and sizes that were written, ``offsets`` what the batch took.
+        ``files`` are the paths (``TABLE/FILE``) and sizes that were written, ``offsets`` what the batch took of the
+        topics, ``seconds`` what of time: for people to look at, no table has it.
 
         Raises
         ------
@@ -98,13 +104,17 @@ class Store:
             # A crashed attempt may have come so far. Its rows are the same, and a reader may be at them.
             if not folder.has(table, f"batch_id={batch_id}"):
                 place(folder, (*self.staging(batch_id), table), table, batch_id)
-        folder.write(
-            {"batch_id": batch_id, "totals": totals, "offsets": offsets}, "_palearn", "batches", f"{batch_id}.json"
-        )
+        batch = {"batch_id": batch_id, "totals": totals, "offsets": offsets, "seconds": seconds}
+        folder.write(batch, "_palearn", "batches", f"{batch_id}.json")
         folder.discard("_staging")
         old = ("_palearn", "batches", f"{batch_id - _KEPT_BATCHES}.json")
         if folder.has(*old):
             folder.fs.delete_file(folder.at(*old))
+
+    def seconds(self, batch_id: int) -> float | None:
+        """Return how long a batch took, if that is written down: of the newest ones it is."""
+        found = self._batch(batch_id)
+        return None if found is None else found.get("seconds")
 
     def last_batch(self) -> int | None:
         """Return the number of the newest whole batch."""
