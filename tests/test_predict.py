@@ -329,6 +329,24 @@ def test_models_of_one_key_need_no_key(run: Any, tmp_path: Path) -> None:  # noq
     assert err.startswith("2 of 2 records scored; error pa1 ")
 
 
+def test_a_table_needs_no_labels_and_its_columns_may_be_said(run: Any, tmp_path: Path) -> None:  # noqa: F811
+    stream = rows([("all", {"label": 1 - 2 * (i % 2), "features": {"a": i, f"zip={i % 3}": 1}}) for i in range(9)])
+    folder = write_models(tmp_path / "out", plan(learner("pa1")), [stream])
+    file, same = tmp_path / "x.csv", tmp_path / "x.jsonl"
+    file.write_text("a,zip\n0.5,1\n2,2\n")
+    same.write_text('{"features": {"a": 0.5, "zip": "1"}}\n{"features": {"a": 2, "zip": "2"}}\n')
+    status, text, err = run("predict", str(folder), str(file), "--column", "zip=text")
+    said = [json.loads(line) for line in text.splitlines()]
+    assert (status, [x["line"] for x in said], [x["label"] for x in said]) == (0, [2, 3], [None, None])
+    assert err.startswith("2 of 2 records scored")
+    wanted = [json.loads(line)["score"] for line in run("predict", str(folder), str(same))[1].splitlines()]
+    assert [x["score"] for x in said] == wanted
+    as_numbers = [json.loads(line)["score"] for line in run("predict", str(folder), str(file))[1].splitlines()]
+    assert len({*wanted, *as_numbers}) == 4
+    status, _, err = run("predict", str(folder), str(file), "--label", "y")
+    assert (status, "no label column 'y'; the columns are: a, zip" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

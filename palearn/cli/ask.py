@@ -8,11 +8,13 @@ import typer
 
 from palearn.cli.shared import (
     SHIPPED,
+    Columns,
     FileFormat,
     Json,
     LabelColumn,
     Names,
     app,
+    columns_of,
     console,
     inputs,
     print_json,
@@ -122,6 +124,7 @@ def predict(
     format: FileFormat = None,
     label: LabelColumn = None,
     names: Names = None,
+    column: Columns = [],  # noqa: B006
     json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON; predictions go to --out only.")
     ] = False,
@@ -135,7 +138,10 @@ def predict(
 
     (path, *_), feature_names = inputs([file], names)
     loaded = predicting.load(models, learners=learner, batch=batch)
-    found = predicting.Predictions(loaded, path, key=key, format=format, label=label, names=feature_names)
+    columns = columns_of(column)
+    found = predicting.Predictions(
+        loaded, path, key=key, format=format, label=label, names=feature_names, columns=columns
+    )
     if out is not None:
         with predicting.written(out) as write:
             _score(found, write)

@@ -94,6 +94,7 @@ def read(
     names: Sequence[str] | None = None,
     columns: Mapping[str, str] | None = None,
     views: bool = False,
+    unlabelled: bool = False,
     opened: BinaryIO | None = None,
 ) -> Iterator[Row]:
     """Return an iterator over (line number, record or what is wrong with the line).
@@ -114,6 +115,8 @@ def read(
         VW: ``{"tag": "id"}``.
     views
         VW: whether its namespaces are views; else they begin the features' names, ``namespace:feature``.
+    unlabelled
+        CSV: whether there need be no column ``label``, unless ``label`` names one.
     opened
         The file, opened in binary by a caller who wants to follow its position; the caller closes it.
 
@@ -123,7 +126,7 @@ def read(
         At once: no such format. While reading: there is no such file or column, or the file is damaged.
     """
     chosen = format_of(path, format)
-    options = _options(path, chosen, label, names, columns, views)
+    options = _options(path, chosen, label, names, columns, views)._replace(unlabelled=unlabelled)
     return guarded(Path(path), opened, lambda stream: _READERS[chosen](Path(path), stream, options))
 
 
@@ -217,6 +220,7 @@ def lines(
     names: Sequence[str] | None = None,
     columns: Mapping[str, str] | None = None,
     views: bool = False,
+    unlabelled: bool = False,
     opened: BinaryIO | None = None,
 ) -> Iterator[Line]:
     """Return an iterator over a file's lines with their keys; parameters and errors as :func:`read`.
@@ -231,7 +235,10 @@ def lines(
         _options(path, "jsonl", label, names, columns, views)
         rows = guarded(Path(path), opened, _raw_lines)
     else:
-        rows = read(path, format=format, label=label, names=names, columns=columns, views=views, opened=opened)
+        rows = read(
+            path, format=format, label=label, names=names, columns=columns, views=views, unlabelled=unlabelled,
+            opened=opened,
+        )  # fmt: skip
     for number, value in rows:
         yield Line(number, None if key is None else _key(value, key), value)
 

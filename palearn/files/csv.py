@@ -49,7 +49,9 @@ class _Table:
         self._lines = _CsvLines(stream)
         self._rows = csv.reader(self._lines, skipinitialspace=True, strict=True)
         self.label = options.label or "label"
-        self.header = _csv_header(path, self._rows, self._lines, self.label)
+        self.header = _csv_header(path, self._rows, self._lines)
+        if self.label not in self.header and not (options.unlabelled and options.label is None):
+            raise no_label(path, self.label, self.header)
         check_columns(path, options, self.header, self.label)
         self._held: list[tuple[int, _Cells]] = []
         self._damage: Exception | None = None
@@ -57,7 +59,9 @@ class _Table:
         guessed = _guessed(self.header, [row for _, row in self._held if isinstance(row, list)])
         fields = {name: name for name in FIELDS if name in guessed}
         #: Each column's kind, ``label``, or the field of the record that it is.
-        self.kinds: dict[str, str] = {**guessed, **fields, **options.columns, self.label: "label"}
+        self.kinds: dict[str, str] = {**guessed, **fields, **options.columns}
+        if self.label in guessed:
+            self.kinds[self.label] = "label"
 
     def _begin(self) -> None:
         """Hold the first rows; what comes before a damaged place is read before the damage is told."""
@@ -130,7 +134,7 @@ def _kind(cells: list[str]) -> Kind:
     return "number" if 2 * numbers >= len(cells) else "text"
 
 
-def _csv_header(path: Path, rows: Iterator[list[str]], lines: _CsvLines, label: str) -> list[str]:
+def _csv_header(path: Path, rows: Iterator[list[str]], lines: _CsvLines) -> list[str]:
     try:
         header = [name.strip() for name in next(rows, [])]
     except csv.Error as error:
@@ -144,8 +148,6 @@ def _csv_header(path: Path, rows: Iterator[list[str]], lines: _CsvLines, label: 
         twice = Counter(header).most_common(1)[0][0]
         message = f"{path}: column {twice!r:.80} stands twice in the header"
         raise FileFormatError(message)
-    if label not in header:
-        raise no_label(path, label, header)
     return header
 
 

@@ -30,12 +30,15 @@ class Options(NamedTuple):
         A column's kind, in place of the one that the file shows; VW has the column ``tag``.
     views
         VW: whether namespaces are views.
+    unlabelled
+        CSV: whether the column ``label`` may be missing.
     """
 
     label: str | None = None
     names: Sequence[str] | None = None
     columns: Mapping[str, Kind] = {}
     views: bool = False
+    unlabelled: bool = False
 
 
 def cast(value: Any, kind: str) -> Any:
