@@ -51,9 +51,11 @@ demo: setup check-java ## Stream a real data set through a real Kafka, then repl
 demo-two-view: setup check-java ## Stream examples in parts: two views and late labels, from three topics
 	@$(BIN)/palearn demo-two-view
 
+# Half of the time of most tests is waiting for processes, so three at a time keep two cores busy; in the order of their
+# files, as the long ones would come last, one after the other, if those with the fewest tests did.
 .PHONY: test
 test: setup check-java ## Run every test
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: lint
 lint: setup ## Check style, format and types

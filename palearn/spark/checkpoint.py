@@ -8,10 +8,11 @@ depends on, the output that belongs to it, the ids of the topics, and the models
 import fcntl
 import os
 import socket
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 import pyarrow.dataset as ds
@@ -22,6 +23,8 @@ from palearn.spark.folder import Folder
 from palearn.spark.store import FORMAT, Store
 
 KNOWN = "palearn.json"
+#: How long a killed job may take to go, in seconds.
+_DYING_S = 3.0
 
 
 @contextmanager
@@ -126,21 +129,31 @@ def locked(folder: Folder, *parts: str) -> Iterator[None]:
         yield
         return
     folder.fs.create_dir(folder.at(*parts), recursive=True)
-    with open(
-        folder.at(*parts, "palearn.lock"), "a+", encoding="utf-8"
-    ) as file:  # not "w": the other's words are in it
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    name = folder.at(*parts, "palearn.lock")
+    with open(name, "a+", encoding="utf-8") as file:  # not "w": the other's words are in it
+        if not _taken(file):
             file.seek(0)
             raise ConfigError(
                 f"another job runs on {folder.path} ({file.read().strip()}); stop it first, or choose a new "
                 "checkpoint and a new output"
-            ) from None
+            )
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
+
+
+def _taken(file: TextIO) -> bool:
+    """Take a lock; wait a little for a job that was killed just now, which holds it until the last of it is gone."""
+    until = time.monotonic() + _DYING_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
 
 
 def require_same_topics(checkpoint: Folder, ids: Mapping[str, str]) -> None:

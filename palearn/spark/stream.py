@@ -115,7 +115,8 @@ def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topi
     except KeyboardInterrupt:
         log.info("stopping; a batch that was not committed is done again at the next start")
     finally:
-        query.stop()
+        if query.isActive:  # Spark warns of a query without a job
+            query.stop()
     sink.finish(spark)
 
 

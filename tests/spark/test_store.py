@@ -4,8 +4,9 @@ import json
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from palearn import results
 from palearn.config import Config
 from palearn.errors import ConfigError, PalearnError, StreamError
-from palearn.spark.checkpoint import batches_of
+from palearn.spark.checkpoint import batches_of, locked
 from palearn.spark.folder import Folder
 from palearn.spark.store import Store
 from tests.spark.conftest import (
@@ -170,6 +171,14 @@ def test_what_is_added_to_a_batch_is_seen_all_at_once(tmp_path: Path) -> None:
     assert {*found} == {frozenset({"one"}), frozenset({"one", "two", "three"})}
     assert [path.name for path in (tmp_path / "b" / "batch_id=0").iterdir()] == ["two"]
     assert not (tmp_path / "_staging").exists()
+
+
+def test_a_job_that_was_killed_just_now_is_waited_for(tmp_path: Path) -> None:
+    folder, dying, died = Folder(str(tmp_path)), ExitStack(), threading.Event()
+    dying.enter_context(locked(folder))
+    threading.Timer(0.5, lambda: (died.set(), dying.close())).start()
+    with locked(folder):
+        assert died.is_set()
 
 
 # -- whose output it is -----------------------------------------------------------------------------------
