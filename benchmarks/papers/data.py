@@ -60,7 +60,7 @@ def content(folder: Path, name: str) -> bytes:
     return _READERS.get(path.suffix, bytes)(path.read_bytes())
 
 
-def _libsvm(folder: Path, name: str, features: int, *, zero_based: bool = False) -> tuple[Matrix, FloatArray]:
+def libsvm(folder: Path, name: str, features: int, *, zero_based: bool = False) -> tuple[Matrix, FloatArray]:
     text = BytesIO(content(folder, name))
     x, y = load_svmlight_file(text, n_features=features, zero_based=zero_based)
     return sparse.csr_array(x), y
@@ -73,7 +73,7 @@ def _both(first: Matrix, second: Matrix) -> Matrix:
 @cache
 def a9a(folder: Path) -> tuple[Examples, Examples]:
     """UCI Adult, binarised: training and test part, 123 features."""
-    parts = [_libsvm(folder, f"a9a/{name}", 123) for name in ("a9a.gz", "a9a.t.gz")]
+    parts = [libsvm(folder, f"a9a/{name}", 123) for name in ("a9a.gz", "a9a.t.gz")]
     train, test = (Examples(x, (y > 0).astype(np.int64)) for x, y in parts)
     return train, test
 
@@ -81,7 +81,7 @@ def a9a(folder: Path) -> tuple[Examples, Examples]:
 @cache
 def svmguide1(folder: Path) -> tuple[Examples, Examples]:
     """Astroparticles: training and test part, 4 features as they are."""
-    parts = [_libsvm(folder, f"svmguide1/{name}", 4) for name in ("svmguide1", "svmguide1.t")]
+    parts = [libsvm(folder, f"svmguide1/{name}", 4) for name in ("svmguide1", "svmguide1.t")]
     train, test = (Examples(x, (y > 0).astype(np.int64)) for x, y in parts)
     return train, test
 
@@ -132,7 +132,7 @@ def crx(folder: Path) -> Examples:
 def internet_ads(folder: Path) -> tuple[Examples, Examples]:
     """Images of web pages, advertisements or not: view 1 (image and destination URL), view 2 (base URL, alt text)."""
     names = [line.split("\t")[1] for line in content(folder, "internet_ads/feature_names.txt").decode().splitlines()]
-    x, y = _libsvm(folder, "internet_ads/internet_ads_dedup.svm.gz", len(names))
+    x, y = libsvm(folder, "internet_ads/internet_ads_dedup.svm.gz", len(names))
     view = np.array([name.split("*")[0] for name in names])
     label = (y > 0).astype(np.int64)
     first, second = (np.flatnonzero(np.isin(view, own)) for own in (("url", "ancurl"), ("origurl", "alt")))
@@ -143,7 +143,7 @@ def internet_ads(folder: Path) -> tuple[Examples, Examples]:
 def webkb(folder: Path) -> tuple[Examples, Examples]:
     """Pages of four universities, of a course or not: the page's terms, the terms of links to it."""
     (page, y), (link, _) = (
-        _libsvm(folder, f"webkb_course/{name}.svm.gz", width) for name, width in (("page", 3000), ("link", 484))
+        libsvm(folder, f"webkb_course/{name}.svm.gz", width) for name, width in (("page", 3000), ("link", 484))
     )
     label = (y > 0).astype(np.int64)
     return Examples(page, label), Examples(link, label)
@@ -153,7 +153,7 @@ def webkb(folder: Path) -> tuple[Examples, Examples]:
 def news(folder: Path) -> Examples:
     """20 Newsgroups, both parts of the split by date; 1 for a term that is there."""
     features = len(content(folder, "20news/vocab.txt.gz").split())
-    (x, y), (x_test, y_test) = (_libsvm(folder, f"20news/20news.{part}.svm.xz", features) for part in ("train", "test"))
+    (x, y), (x_test, y_test) = (libsvm(folder, f"20news/20news.{part}.svm.xz", features) for part in ("train", "test"))
     both = _both(x, x_test)
     both.data[:] = 1.0
     return Examples(both, np.concatenate([y, y_test]).astype(np.int64) - 1)
@@ -162,6 +162,6 @@ def news(folder: Path) -> Examples:
 @cache
 def sentiment(folder: Path, domain: str) -> Examples:
     """2,000 product reviews of one domain, positive or negative; 1 for a term that is there."""
-    x, y = _libsvm(folder, f"blitzer_sentiment/{domain}_train.svmlight.xz", 5000, zero_based=True)
+    x, y = libsvm(folder, f"blitzer_sentiment/{domain}_train.svmlight.xz", 5000, zero_based=True)
     x.data[:] = 1.0
     return Examples(x, (y > 0).astype(np.int64))
