@@ -114,7 +114,7 @@ clean: ## Remove .venv, builds and caches
 lock: ## Resolve the dependencies anew and write the lock files (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: pip install uv" >&2; exit 1; }
 	uv pip compile $(LOCK_OPTIONS) --upgrade --extra dev pyproject.toml --output-file requirements.lock
-	uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock pyproject.toml \
+	uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock --extra prometheus pyproject.toml \
 		--output-file requirements-runtime.lock
 	printf '%s\n' $(BUILD_TOOLS) | uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \
 		--output-file requirements-build.lock -

@@ -1,17 +1,20 @@
 """Which learner is best where, each at its best hyper-parameter: ``python -m benchmarks.choosing DATA_FOLDER --json``.
 
-Every learner of :data:`GRIDS` takes each data set in one pass, test-then-train, with each value of its grid. The mistakes
-among the first half choose the value, those among the second half are told (:mod:`palearn.search`). Sets without an order
-of their own are taken in five random orders; a learner is *tied* with the best one where the difference between the two,
-order by order, is on average at most twice its standard deviation. What an example costs is that of ``benchmarks.kernels``.
+Every learner of :data:`GRIDS` takes each data set in one pass, test-then-train, with each value of its grid. The
+mistakes among the first half choose the value, those among the second half are told (:mod:`palearn.search`). Sets
+without an order of their own are taken in five random orders; a learner is *tied* with the best one where the
+difference between the two, order by order, is on average at most twice its standard deviation. What an example costs
+is that of ``benchmarks.kernels``.
 
-The folder is laid out as :mod:`benchmarks.papers.data` says, and has ``reuters/reuters.trn.bz2`` and ``reuters.tst.bz2``
-(LIBSVM text), ``sms_spam/sms_spam.tsv.gz`` (label, tab, text), ``elec2/elec.csv.gz`` and ``noaa_weather/weather.csv.gz``
-(CSV in the order of time, the label in the last column) beside them. Sets named ``scaled`` have each feature brought to
-[0, 1] by the smallest and the largest value of all examples, which a stream would have to know beforehand.
+The folder is laid out as :mod:`palearn.reproduce.data` says, and has ``reuters/reuters.trn.bz2`` and
+``reuters.tst.bz2`` (LIBSVM text), ``sms_spam/sms_spam.tsv.gz`` (label, tab, text), ``elec2/elec.csv.gz`` and
+``noaa_weather/weather.csv.gz`` (CSV in the order of time, the label in the last column) beside them. Sets named
+``scaled`` have each feature brought to [0, 1] by the smallest and the largest value of all examples, which a stream
+would have to know beforehand.
 """
 
 import argparse
+import gzip
 import json
 import re
 import statistics
@@ -23,15 +26,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.datasets import dump_svmlight_file
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from benchmarks.common import environment, show
-from benchmarks.papers import data
-from benchmarks.papers.data import Examples
-from palearn import search
+from palearn import datasets, search
 from palearn.evaluate import Examples as Source
 from palearn.evaluate import settings_of
-from palearn.matrix import Matrix
+from palearn.reproduce import data
+from palearn.reproduce.data import Examples
 from palearn.types import IntArray
 
 ORDERS = 5
@@ -45,10 +47,10 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "pa1": {"C": POWERS},
     "pa2": {"C": POWERS},
     "spa1": {"C": POWERS},
-    "pa_mean1": {"C": POWERS, "gamma": [0.001, 0.1]},
+    "pa_mean1": {"C": POWERS[::2], "gamma": [0.001, 0.1]},
     "sop": {"a": POWERS},
     "cw": {"eta": [0.55, 0.6, 0.7, 0.8, 0.9, 0.95]},
-    "scw1": {"C": POWERS, "eta": [0.6, 0.9]},
+    "scw1": {"C": POWERS[::2], "eta": [0.6, 0.9]},
     "nherd": {"C": POWERS},
     "pam1": {"C": POWERS},
     "arow": {"r": POWERS},
@@ -68,35 +70,26 @@ class DataSet(NamedTuple):
 
 def _both(parts: tuple[Examples, Examples]) -> Examples:
     first, second = parts
-    return Examples(_stacked(first.x, second.x), np.concatenate([first.y, second.y]))
+    return Examples(sparse.csr_array(sparse.vstack([first.x, second.x])), np.concatenate([first.y, second.y]))
 
 
-def _stacked(first: Matrix, second: Matrix) -> Matrix:
-    return sparse.csr_array(sparse.vstack([first, second]))
+def _signed(path: Path, features: int) -> Examples:
+    """LIBSVM text with labels -1 and 1."""
+    x, y = load_svmlight_file(str(path), n_features=features)
+    return Examples(sparse.csr_array(x), (y > 0).astype(np.int64))
 
 
-def _table(name: str) -> Callable[[Path], Examples]:
-    def read(folder: Path) -> Examples:
-        rows = data.content(folder, name).decode().splitlines()[1:]
-        table = np.array([row.split(",") for row in rows], np.float64)
-        return Examples(sparse.csr_array(table[:, :-1]), (table[:, -1] > 0).astype(np.int64))
-
-    return read
+def _table(path: Path) -> Examples:
+    """CSV of numbers with a header, the label last."""
+    with gzip.open(path) as file:
+        table = np.loadtxt(file, delimiter=",", skiprows=1)
+    return Examples(sparse.csr_array(table[:, :-1]), (table[:, -1] > 0).astype(np.int64))
 
 
-def _scaled(read: Callable[[Path], Examples]) -> Callable[[Path], Examples]:
-    def scaled(folder: Path) -> Examples:
-        x, y = read(folder)
-        dense = x.toarray()
-        low, high = dense.min(axis=0), dense.max(axis=0)
-        return Examples(sparse.csr_array((dense - low) / np.where(high > low, high - low, 1.0)), y)
-
-    return scaled
-
-
-def _messages(folder: Path) -> Examples:
+def _messages(path: Path) -> Examples:
     """Text messages, spam or not: 1 for a word that is there."""
-    rows = [row.partition("\t") for row in data.content(folder, "sms_spam/sms_spam.tsv.gz").decode().splitlines()]
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [line.partition("\t") for line in file]
     number: dict[str, int] = {}
     ptr, column = [0], list[int]()
     for _, _, text in rows:
@@ -107,28 +100,30 @@ def _messages(folder: Path) -> Examples:
     return Examples(x, np.array([label == "spam" for label, _, _ in rows], np.int64))
 
 
-def _signed(folder: Path, name: str, features: int) -> Examples:
-    """LIBSVM text with labels -1 and 1."""
-    x, y = data.libsvm(folder, name, features)
-    return Examples(x, (y > 0).astype(np.int64))
-
-
 def _reuters(folder: Path) -> Examples:
-    train, test = (_signed(folder, f"reuters/reuters.{part}.bz2", 8315) for part in ("trn", "tst"))
+    """Reports on foreign exchange, or on anything else."""
+    train, test = (_signed(folder / f"reuters/reuters.{part}.bz2", 8315) for part in ("trn", "tst"))
     return _both((train, test))
 
 
-_ELECTRICITY, _WEATHER = _table("elec2/elec.csv.gz"), _table("noaa_weather/weather.csv.gz")
+def _guide(folder: Path) -> Examples:
+    return _both(data.svmguide1(folder))
+
+
+def _weather(folder: Path) -> Examples:
+    return _table(folder / "noaa_weather/weather.csv.gz")
+
+
 SETS: dict[str, DataSet] = {
-    "a9a": DataSet(lambda folder: _both(data.a9a(folder))),
-    "svmguide1": DataSet(lambda folder: _both(data.svmguide1(folder))),
-    "svmguide1 scaled": DataSet(_scaled(lambda folder: _both(data.svmguide1(folder)))),
-    "internet_ads": DataSet(lambda folder: _signed(folder, "internet_ads/internet_ads_dedup.svm.gz", 1555)),
-    "sms_spam": DataSet(_messages),
+    "a9a": DataSet(lambda folder: _both(data.a9a_parts(folder))),
+    "svmguide1": DataSet(_guide),
+    "svmguide1 scaled": DataSet(lambda folder: data.to_unit(_guide(folder))[0]),
+    "internet_ads": DataSet(lambda folder: _signed(datasets.path("internet_ads"), 1555)),
+    "sms_spam": DataSet(lambda folder: _messages(folder / "sms_spam/sms_spam.tsv.gz")),
     "reuters": DataSet(_reuters),
-    "elec2": DataSet(_ELECTRICITY, ordered=True),
-    "weather": DataSet(_WEATHER, ordered=True),
-    "weather scaled": DataSet(_scaled(_WEATHER), ordered=True),
+    "elec2": DataSet(lambda folder: _table(folder / "elec2/elec.csv.gz"), ordered=True),
+    "weather": DataSet(_weather, ordered=True),
+    "weather scaled": DataSet(lambda folder: data.to_unit(_weather(folder))[0], ordered=True),
     "usps": DataSet(lambda folder: _both(data.usps(folder)), "multiclass"),
     "20news": DataSet(data.news, "multiclass"),
 }

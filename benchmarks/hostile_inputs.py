@@ -10,13 +10,15 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from google.protobuf import descriptor_pb2, struct_pb2
 
 import palearn
 from palearn import codec, files
@@ -29,7 +31,7 @@ from palearn.files.text import guarded
 from palearn.intake import Chunk, check
 from palearn.learners import LEARNERS, Learner
 from palearn.models import Settings
-from palearn.records import Record, key_of
+from palearn.records import PLAIN, Encoding, Form, Record, key_of
 
 MB = 2**20
 #: Values that lengths, offsets and places are overwritten with.
@@ -164,13 +166,52 @@ def _records() -> list[bytes]:
     return [json.dumps(x, ensure_ascii=draw).encode() for x in _RECORDS for draw in (True, False)]
 
 
-def _use_record(data: bytes) -> str:
+def _avros() -> list[bytes]:
+    out = []
+    for value in _RECORDS[:2]:
+        sink = io.BytesIO(b"\0\0\0\0\7")
+        sink.seek(5)
+        fastavro.schemaless_writer(sink, _AVRO, value)
+        out.append(sink.getvalue())
+    return out
+
+
+def _protobufs() -> list[bytes]:
+    found = struct_pb2.Struct()
+    found.update({"free": 1, "len": 0.3, "lang": "en", "urgent": True, "words": ["a", "b"], "none": None})
+    return [b"\0\0\0\0\7" + place + found.SerializeToString(deterministic=True) for place in (b"\0", b"\2\0")]
+
+
+_FEATURES = {"type": "map", "values": ["null", "double", "string", "boolean", {"type": "array", "items": "string"}]}
+_AVRO = {
+    "type": "record",
+    "name": "Example",
+    "fields": [
+        {"name": "label", "type": ["null", "string", "long"], "default": None},
+        {"name": "features", "type": ["null", _FEATURES], "default": None},
+        {"name": "views", "type": ["null", {"type": "map", "values": _FEATURES}], "default": None},
+        {"name": "id", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+def _form(format: Encoding) -> Form:
+    if format == "avro":
+        return Form(format=format, schemas=((7, json.dumps(_AVRO).encode()),))
+    file = descriptor_pb2.FileDescriptorProto()
+    struct_pb2.DESCRIPTOR.CopyToProto(file)
+    schema = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return Form(format=format, schemas=((7, schema),), fields={"features": "fields"})
+
+
+def _use_record(data: bytes, form: Form = PLAIN) -> str:
     """Take in a value, and its beginning as a key, as a bucket does; say its reason."""
+    forms = {"t": form}
     chunk = Chunk([data[:20]], [data], ["t"], np.zeros(1, np.int64), np.zeros(1, np.int64))
     for signed in (True, False):
-        accepted, faults = check(chunk, MB, signed=signed)
-    accepted, faults = check(chunk._replace(key=[b"k"]), MB, signed=False)
-    key_of(data, "features")
+        accepted, faults = check(chunk, MB, signed=signed, forms=forms)
+    accepted, faults = check(chunk._replace(key=[b"k"]), MB, signed=False, forms=forms)
+    key_of(data, "features", form)
     if faults:
         return faults[0].error.reason
     for views in ((), ("page", "link")):
@@ -285,6 +326,7 @@ def _use_room(data: bytes) -> str:
 # -- files -----------------------------------------------------------------------------------------------
 
 _LIBSVM = "+1 3:1 11:0.5 # a comment\n-1 1:-2e-3 7:.5\n\n2 1:1\nham 5:1\n1\n"
+_VW = "1 2 'tag|f:0.5 a:2 b city:paris | c:1e-3\n-1 |f a\n|g é:.5\nspam |f a a\n"
 _CSV = 'age,job,label,id,weight,time\n39,clerk,1,007,2,2024-01-01\n4.5,"a, ""b""",spam,,,\n,"x\ny",0,,1e3,17\n'
 _SHRINKING: dict[str, Callable[[bytes], bytes]] = {
     ".gz": lambda data: gzip.compress(data, mtime=0),
@@ -299,12 +341,12 @@ def _texts(suffix: str) -> list[bytes]:
     if suffix == ".csv":
         head, rows = _CSV.encode().split(b"\n", 1)
         return [_CSV.encode(), head + b"\n" + rows * 30, b"\xef\xbb\xbf" + _CSV.encode()]
-    text = b"\n".join(_records()) if suffix == ".jsonl" else _LIBSVM.encode()
+    text = {".jsonl": b"\n".join(_records()), ".vw": _VW.encode()}.get(suffix, _LIBSVM.encode())
     return [text, text * 30]
 
 
-def _parquets() -> list[bytes]:
-    """Return Parquet files of every layout of records, some compressed inside."""
+def _tables(suffix: str) -> list[bytes]:
+    """Return Parquet or Arrow files of every layout of records, some compressed inside."""
     pairs = pa.array([[("a", 1.0), ("b", 2.0)], None, [("c", 0.5)]], pa.map_(pa.string(), pa.float64()))
     flat = {"label": [1, -1, 1], "x": [0.5, None, 2.0], "job": ["clerk", "x", None], "bag": [["a", "b"], [], None]}
     views = [{"page": {"a": 1.0}, "link": {"b": 2.0}}, {"page": {"a": None}, "link": {}}, None]
@@ -315,9 +357,15 @@ def _parquets() -> list[bytes]:
         pa.table({"label": [1] * 3000, "x": [0.5] * 3000}),
     ]
     out = []
-    for table, compression in zip(tables, ("none", "snappy", "zstd", "gzip"), strict=True):
+    for i, (table, compression) in enumerate(zip(tables, ("none", "snappy", "zstd", "gzip"), strict=True)):
         sink = io.BytesIO()
-        pq.write_table(table, sink, compression=compression, row_group_size=2000)
+        if suffix == ".arrow":
+            options = pa.ipc.IpcWriteOptions(compression=(None, "lz4", "zstd", None)[i])
+            new = pa.ipc.new_stream if i % 2 else pa.ipc.new_file
+            with new(sink, table.schema, options=options) as writer:
+                writer.write_table(table, max_chunksize=2000)
+        else:
+            pq.write_table(table, sink, compression=compression, row_group_size=2000)
         out.append(sink.getvalue())
     return out
 
@@ -326,7 +374,7 @@ def _file(suffix: str, *, packed: str = "") -> Kind:
     """Return the kind of files of a suffix, perhaps compressed: half the share of the plain ones."""
 
     def valid() -> list[bytes]:
-        found = _parquets() if suffix == ".parquet" else _texts(suffix)
+        found = _tables(suffix) if suffix in (".parquet", ".arrow") else _texts(suffix)
         return [_SHRINKING[packed](data) for data in found] if packed else found
 
     def use(data: bytes) -> str:
@@ -335,7 +383,7 @@ def _file(suffix: str, *, packed: str = "") -> Kind:
             file.flush()
             return _told(row for _, row in files.read(file.name))
 
-    share = {".parquet": 1.0}.get(suffix, 2.0)
+    share = {".parquet": 1.0, ".arrow": 1.0}.get(suffix, 2.0)
     return Kind(valid, use, share / 4 if packed else share, times=2000 if packed else 100, constant_mb=160)
 
 
@@ -358,16 +406,15 @@ def _use_bulk(data: bytes) -> str:
     return "bad rows" if any(block.faults for block in found) else "used"
 
 
+_SUFFIXES = (".libsvm", ".csv", ".jsonl", ".vw", ".parquet", ".arrow")
 KINDS = {
     "record": Kind(_records, _use_record, 6.0, times=200),
+    "avro": Kind(_avros, partial(_use_record, form=_form("avro")), 2.0, times=200),
+    "protobuf": Kind(_protobufs, partial(_use_record, form=_form("protobuf")), 2.0, times=200),
     "model": Kind(_models, _use_model, 4.0, times=4000, sealed=True),
     "bucket": Kind(_buckets, _use_bucket, 1.0, times=4000, sealed=True),
     "room": Kind(_rooms, _use_room, 0.5, times=4000),
     "bulk": Kind(lambda: _texts(".libsvm"), _use_bulk, 2.0),
-    **{f"{suffix[1:]}": _file(suffix) for suffix in (".libsvm", ".csv", ".jsonl", ".parquet")},
-    **{
-        f"{suffix[1:]}{packed}": _file(suffix, packed=packed)
-        for suffix in (".libsvm", ".csv", ".jsonl", ".parquet")
-        for packed in _SHRINKING
-    },
+    **{f"{suffix[1:]}": _file(suffix) for suffix in _SUFFIXES},
+    **{f"{suffix[1:]}{packed}": _file(suffix, packed=packed) for suffix in _SUFFIXES for packed in _SHRINKING},
 }

@@ -234,14 +234,14 @@ class Assembly:
             return
         waiting = opened.waiting.get(ident)
         if waiting is None:
-            if record.label is not None and self._whole(record):
+            if record.label is not None and is_whole(record, self._views):
                 opened.finish(digest, self._name(record.label), most)
                 out.add(i, record.label)
                 return
             waiting = opened.waiting[ident] = Waiting([], opened.clock, record=record)
             self._wait(opened, ident, waiting, time, part(i), out)
             out.kept.append(i)
-            if self._whole(record):
+            if is_whole(record, self._views):
                 waiting.row = out.add(i, None, More(waiting=waiting))
             if len(opened.waiting) > self.limits.max_waiting:
                 self._let_go(key, opened, next(iter(opened.waiting)), "max_waiting", out)
@@ -256,7 +256,7 @@ class Assembly:
             out.duplicates += 1
             out.kept.append(i)
             return
-        was_whole, whole = self._whole(before), self._whole(merged)
+        was_whole, whole = is_whole(before, self._views), is_whole(merged, self._views)
         if was_whole and waiting.score is None and waiting.row is None:
             raise StateFormatError(f"an example that waits in key {key!r:.80} has its features, but no score")
         waiting.record = merged
@@ -285,11 +285,6 @@ class Assembly:
             return
         detail = f"id {str(record.id)!r:.80} was learned with label {was!r:.80}, this record says {record.label!r:.80}"
         out.rejected.append((i, RecordError("conflict", detail)))
-
-    def _whole(self, record: Record) -> bool:
-        if not self._views:
-            return record.features is not None
-        return record.views is not None and len(record.views) == len(self._views)
 
     def _come(self, waiting: Waiting) -> Record:
         """Return all that has come of an example."""
@@ -329,6 +324,13 @@ class Assembly:
             raise RecordError("too_many_features", detail)
         weight = new.weight if weight is None else weight
         return Record(label, features, views, new.id, weight, new.time) if brings else None
+
+
+def is_whole(record: Record, views: Sequence[str]) -> bool:
+    """Whether a record has all features of its example: those of every view, where there are views."""
+    if not views:
+        return record.features is not None
+    return record.views is not None and len(record.views) == len(views)
 
 
 def _namer(settings: Settings) -> Callable[[LabelValue], str]:

@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass
 class Summary:
-    """What happened to a bucket's records: fates, evictions, and each learner's examples and mistakes."""
+    """What happened to a bucket's records: fates, evictions, and each learner's examples, mistakes and updates."""
 
     records: int = 0
     fates: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FATES, 0))
@@ -58,6 +58,7 @@ class Summary:
     features_evicted: int = 0
     n: int = 0
     mistakes: dict[str, int] = field(default_factory=dict)
+    updates: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: "Summary") -> None:
@@ -69,6 +70,7 @@ class Summary:
         for mine, theirs in (
             (self.fates, other.fates),
             (self.mistakes, other.mistakes),
+            (self.updates, other.updates),
             (self.reasons, other.reasons),
         ):
             for name, count in theirs.items():
@@ -92,7 +94,8 @@ class Bucket:
         self.plan = plan
         self.models = Models(plan.settings, plan.learners) if blob is None else _load(plan, blob)
         self.batch_id = batch_id
-        self.summary = Summary(mistakes={learner.name: 0 for learner in plan.learners})
+        names = [learner.name for learner in plan.learners]
+        self.summary = Summary(mistakes=dict.fromkeys(names, 0), updates=dict.fromkeys(names, 0))
         self._scored: set[str] = set()
         self._drifted: set[results.Pair] = set()
         self._drifts: list[results.Drifted] = []
@@ -275,6 +278,7 @@ class Bucket:
         summary.n += int(labelled.sum())
         for learner, out in zip(self.plan.learners, outcomes, strict=True):
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
+            summary.updates[learner.name] += int(out.updated.sum())
 
     def _note_drifts(self, chunk: Chunk, at: IntArray, key: IntArray, drifts: IntArray) -> None:
         """Write down where learners told of a drift: rows of the chunk ``at``."""

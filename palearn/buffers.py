@@ -13,23 +13,31 @@ import pyarrow as pa
 MOST_BYTES_A_BYTE = 255
 #: Arrow's flatbuffers: kinds of messages, and the numbers of the fields that are read here.
 _DICTIONARY, _BATCH = 2, 3
-_KIND, _HEADER = 1, 2
+_KIND, _HEADER, _LENGTH = 1, 2, 3
 _DATA = 1
 _BUFFERS, _COMPRESSION = 2, 3
 
 
-def check_claims(stream: pa.Buffer) -> None:
-    """Raise ValueError where the buffers of an IPC stream claim more than LZ4 can make of its bytes.
+def check_claims(stream: pa.Buffer, most: float | None = None) -> None:
+    """Raise ValueError where the buffers of an IPC stream claim more bytes than ``most``.
 
-    Buffers may share bytes, so it is their sum that counts. Metadata that no reader could follow passes, or raises
-    struct.error: Arrow verifies it and refuses it.
+    By default that is what LZ4 can make of its bytes. Buffers may share bytes, so it is their sum that counts. Metadata
+    that no reader could follow passes, or raises struct.error: Arrow verifies it and refuses it.
     """
-    left = MOST_BYTES_A_BYTE * stream.size
+    left = most = MOST_BYTES_A_BYTE * stream.size if most is None else most
     for message in pa.ipc.MessageReader.open_stream(stream):
         for claimed in _claims(message):
             left -= claimed
             if left < 0:
-                raise ValueError(f"buffers of {stream.size} bytes claim more than {MOST_BYTES_A_BYTE} times as many")
+                raise ValueError(
+                    f"buffers of {stream.size} bytes claim more than {most / stream.size:.0f} times as many"
+                )
+
+
+def body_size(described: memoryview) -> int:
+    """Return how many bytes a message says that its body has; struct.error where it says nothing."""
+    at = _field(described, _target(described, 0), _LENGTH)
+    return int(struct.unpack_from("<q", described, at)[0]) if at else 0
 
 
 def _claims(message: pa.ipc.Message) -> Iterator[int]:

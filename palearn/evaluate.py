@@ -18,15 +18,13 @@ from palearn.assembly import Limits
 from palearn.bucket import Bucket, Plan, Summary
 from palearn.columns import Columns, OneKey, orders, passes
 from palearn.errors import ConfigError
-from palearn.examples import flatten
-from palearn.intake import Chunk, Value, check
-from palearn.labels import classify
+from palearn.intake import Chunk, Value
 from palearn.learners import Learner
 from palearn.metrics import MISTAKES, UPDATES, N
 from palearn.model import check_views
-from palearn.models import Examples as Learned
 from palearn.models import Models, Settings
 from palearn.records import LabelValue, Record, record_key
+from palearn.scoring import score
 
 #: The key of every example when none is asked for.
 ONE_KEY = "all"
@@ -90,8 +88,8 @@ class Examples(NamedTuple):
     Parameters
     ----------
     source
-        A file (:func:`palearn.files.read`; ``format``, ``label`` and ``names`` are its options) or records. Records
-        with an ``id`` may be parts of examples (:mod:`palearn.assembly`).
+        A file (:func:`palearn.files.read`; ``format``, ``label``, ``names``, ``columns`` and ``views`` are its options)
+        or records. Records with an ``id`` may be parts of examples (:mod:`palearn.assembly`).
     key
         A field: one model for each of its values (:func:`palearn.records.record_key`).
     epochs
@@ -107,6 +105,8 @@ class Examples(NamedTuple):
     format: str | None = None
     label: str | None = None
     names: Sequence[str] | None = None
+    columns: Mapping[str, str] | None = None
+    views: bool = False
 
 
 def evaluate(
@@ -144,7 +144,7 @@ def evaluate(
     """
     chosen = Learner(learner, learner, task=task, tie=tie, options=params, drift=drift)
     settings = settings_of(task=task, positive=positive, bias=bias, views=views)
-    given = Examples(examples, **order)
+    given = Examples(examples, **order, views=bool(settings.views))
     found = race(given, settings, [chosen])
     (figures,) = found.figures(per_key=given.key is not None)
     per_key = {name: figures.pop(name) for name in ("per_key",) if name in figures}
@@ -195,9 +195,19 @@ def race(
     source = examples.source if isinstance(examples.source, str | Path) else None
     began = time.perf_counter()
     libsvm = source is not None and files.format_of(source, examples.format) == "libsvm"
-    learn = _learn_columns if libsvm and examples.key is None and not settings.views else _learn_rows
+    learn = (
+        _learn_columns if libsvm and examples.key is None and not (settings.views or examples.columns) else _learn_rows
+    )
     models, summary = learn(examples, settings, learners, piece, after)
     return Race(models, summary, curve, time.perf_counter() - began)
+
+
+def first_fault(examples: Examples, settings: Settings, learners: Sequence[Learner]) -> str:
+    """Return what is wrong with the first records, of which none can be used: a number and a sentence."""
+    bucket = Bucket(Plan(settings, tuple(learners), tables=frozenset(("rejected",))))
+    bucket.learn(_chunk(list(itertools.islice(_rows(examples), 100)), 0, keyed=examples.key is not None))
+    row = min(bucket.results()["rejected"].to_pylist(), key=lambda row: row["offset"])
+    return f"record {row['offset'] + 1}: {row['reason']}: {row['detail']}"
 
 
 def held_out(models: Models, examples: Examples) -> dict[str, Any]:
@@ -206,40 +216,22 @@ def held_out(models: Models, examples: Examples) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``n`` labelled examples that could be scored, each learner's ``mistakes`` (in the order of ``models``; a label
-        that the key has never seen is one), ``unlabelled``, ``rejected``, and ``no_model``: labelled examples of keys
-        without a model, which are not in ``n``.
+        ``n`` labelled examples that were scored, each learner's ``mistakes`` (in the order of ``models``; a label that
+        the key has never seen is one), ``unlabelled``, ``rejected``, ``no_model``: labelled examples of keys without a
+        model, and ``parts``: records that are not whole. Only the first are in ``n``.
     """
-    settings, out = models.settings, {"n": 0, "unlabelled": 0, "rejected": 0, "no_model": 0}
+    out = dict.fromkeys(("n", "unlabelled", "rejected", "no_model", "parts"), 0)
     mistakes = np.zeros(len(models.learners), np.int64)
-    signed = settings.task == "binary" and settings.positive is None
     rows = _rows(examples)
     while taken := list(itertools.islice(rows, PIECE)):
-        accepted, faults = check(_chunk(taken, 0, keyed=examples.key is not None), Plan.max_bytes, signed=signed)
-        flat, unusable = flatten(accepted.record, models.vocabulary, models.max_features)
-        out["rejected"] += len(faults) + len(unusable)
-        kept: list[int] = []
-        for i, (key, record) in enumerate(zip(accepted.key, accepted.record, strict=True)):
-            if i in unusable:
-                continue
-            if record.label is None:
-                out["unlabelled"] += 1
-            elif key not in models.index:
-                out["no_model"] += 1
-            else:
-                kept.append(i)
-        if not kept:
-            continue
-        number = np.array([models.index[accepted.key[i]] for i in kept])
-        order = np.argsort(number, kind="stable")
-        at, number = np.array(kept)[order], number[order]
-        labels = [accepted.record[i].label for i in at.tolist()]
-        # What these labels add is not kept: one that the key has not seen gets a number that nothing predicts.
-        y, _, _ = classify(number, labels, list(models.labels), settings.task, settings.positive, models.max_labels)
-        known = np.array([len(models.labels[k]) for k in number.tolist()])
-        shown = Learned(flat.take(at), number, y, known, np.ones(at.size))
-        mistakes += [int((outcome.predicted != y).sum()) for outcome in models.score(shown)]
-        out["n"] += at.size
+        found = score(models, _chunk(taken, 0, keyed=examples.key is not None))
+        labelled, strangers = found.y >= 0, [record.label is not None for record in found.no_model.record]
+        mistakes += ((found.predicted != found.y) & labelled).sum(axis=1)
+        out["n"] += int(labelled.sum())
+        out["unlabelled"] += int((~labelled).sum()) + strangers.count(False)
+        out["rejected"] += len(found.faults)
+        out["no_model"] += strangers.count(True)
+        out["parts"] += len(found.parts)
     return {**out, "mistakes": mistakes.tolist()}
 
 
@@ -285,9 +277,9 @@ def _learn_rows(
 
 
 def _rows(examples: Examples) -> Iterator[_Row]:
-    source, key, _, _, format, label, names = examples
+    source, key, _, _, format, label, names, columns, views = examples
     if isinstance(source, str | Path):
-        for line in files.lines(source, key=key, format=format, label=label, names=names):
+        for line in files.lines(source, key=key, format=format, label=label, names=names, columns=columns, views=views):
             yield line.key, line.value
     else:
         for record in source:

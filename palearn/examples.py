@@ -49,6 +49,18 @@ class Vocabulary:
             view, _, rest = name.partition(":")
             by_view[view][rest] = number
 
+    def forget(self, number: int) -> None:
+        """Drop the names from this number on."""
+        tables = dict(zip(self.views, self.tables, strict=False))
+        for full in self.names[number:]:
+            view, _, rest = full.partition(":")
+            if self.views:
+                del tables[view][rest]
+            else:
+                del self.tables[0][full]
+        del self.names[number:]
+        self.refused = {at: fault for at, fault in self.refused.items() if at < number}
+
     def add(self, full: str, name: str) -> int:
         """Number a new name; one that is refused is remembered as such."""
         number = len(self.names)

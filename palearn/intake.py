@@ -128,7 +128,10 @@ def _order(chunk: Chunk) -> list[int]:
 
 def _key_text(raw: bytes | None) -> str | RecordError:
     if not raw:
-        return RecordError("no_key", "the record has no key; see records.key for other places to take it from")
+        return RecordError(
+            "no_key",
+            "the record has no key; see records.key (evaluate, search: --key) for other places to take it from",
+        )
     try:
         return bytes(raw).decode()
     except UnicodeDecodeError:

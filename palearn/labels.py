@@ -67,7 +67,7 @@ def classify(
 
 def text_label(label: str) -> RecordError:
     """Return what is wrong with a label that is text where no positive class is named."""
-    detail = "binary labels that are text need records.positive (positive=LABEL): the label of the positive class"
+    detail = "binary labels that are text need the positive one: records.positive, positive=LABEL or --positive LABEL"
     return RecordError("bad_label", f"{detail}; got {label!r:.80}")
 
 

@@ -251,13 +251,14 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
         "format_version": pa.array(np.full(keys.size, VERSION, np.int32)),
         "updated_batch": pa.array(counts[:, UPDATED_BATCH]),
     }
-    out = []
+    settings, out = models.settings, []
+    common = {"bias": settings.bias, "positive": settings.positive, "views": settings.views}
     for learner, state in zip(models.learners, models.states, strict=True):
         allowed = np.zeros(len(names), np.bool_)
         allowed[learner_features(learner, models, models.vocabulary.names)] = True
         ptr, feature = _allowed_features(models.feature_ptr, models.feature, allowed, keys)
         variances = learner.variances(models.layout, state.arrays, keys)
-        described = {**learner.params, "task": learner.task, "tie": learner.tie, "bias": models.settings.bias}
+        described = {**learner.params, "task": learner.task, "tie": learner.tie, "view": learner.view, **common}
         columns = {
             **shared,
             "learner": _constant(learner.name, keys.size),

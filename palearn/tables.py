@@ -1,9 +1,15 @@
 """Reading the output tables: plain Parquet, one folder a batch; anything else that reads Parquet does as well."""
 
+import re
+from collections.abc import Callable
 from contextlib import suppress
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from palearn.errors import FileFormatError
@@ -16,8 +22,8 @@ if TYPE_CHECKING:
 _ATTEMPTS = 10
 
 
-def read(path: str | Path, table: str) -> "pd.DataFrame":
-    """Return all rows of a table of an output folder, with their ``batch_id``.
+def read(path: str | Path, table: str, where: ds.Expression | None = None) -> "pd.DataFrame":
+    """Return the rows of a table of an output folder, all or those ``where`` is true, with their ``batch_id``.
 
     Raises
     ------
@@ -27,19 +33,55 @@ def read(path: str | Path, table: str) -> "pd.DataFrame":
     folder = Path(path) / table
     if not folder.is_dir():
         raise FileFormatError(f"{path} holds no table {table!r}: is it the output of a palearn job?")
+    return _patiently(lambda: ds.dataset(folder, partitioning="hive").to_table(filter=where)).to_pandas()
+
+
+def batches(path: str | Path, table: str) -> list[int]:
+    """Return the numbers of a table's batches, in their order; none if there is no such table."""
+    folder = Path(path) / table
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(found[1]) for name in names if (found := re.fullmatch(r"batch_id=(\d+)", name)))
+
+
+def columns(
+    path: str | Path, table: str, schema: pa.Schema, *, batch: int | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """Return some columns of a table that is there, of one batch or of all; a file without a column has nulls there.
+
+    Parameters
+    ----------
+    schema
+        The columns; their ``batch_id`` too, if it is asked for.
+    where
+        The rows that are wanted.
+    """
+    folder, parts = Path(path) / table, ds.partitioning(pa.schema([("batch_id", pa.int64())]), flavor="hive")
+    if batch is not None:
+        folder /= f"batch_id={batch}"
+    return _patiently(lambda: ds.dataset(folder, schema, format="parquet", partitioning=parts).to_table(filter=where))
+
+
+def _patiently(read: Callable[[], pa.Table]) -> pa.Table:
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):  # palearn compact has exchanged a folder since it was listed
-            return _rows(folder)
-    return _rows(folder)
+            return read()
+    return read()
 
 
-def _rows(folder: Path) -> "pd.DataFrame":
-    return ds.dataset(folder, partitioning="hive").to_table().to_pandas()
+def latest_models(path: str | Path, *, key: str | None = None, batch: int | None = None) -> "pd.DataFrame":
+    """Return the newest snapshot of every key and learner: the row of its highest ``batch_id``.
 
-
-def latest_models(path: str | Path) -> "pd.DataFrame":
-    """Return the newest snapshot of every key and learner: the row of its highest ``batch_id``."""
-    return newest(read(path, "models"))
+    Parameters
+    ----------
+    path
+        Output folder of a job.
+    key
+        The models of this key alone.
+    batch
+        As of this batch: rows of later ones are not looked at.
+    """
+    where = [ds.field("key") == key] * (key is not None) + [ds.field("batch_id") <= batch] * (batch is not None)
+    return newest(read(path, "models", reduce(and_, where) if where else None))
 
 
 def metrics(path: str | Path, *, latest: bool = False) -> "pd.DataFrame":

@@ -258,3 +258,16 @@ def test_in_a_process_of_its_own(file: str) -> None:
     bad = subprocess.run([*command, "-p", "r=-1"], capture_output=True, text=True, check=False)
     assert (bad.returncode, bad.stdout) == (1, "")
     assert bad.stderr == "palearn: arow: r must be a finite number > 0, got -1\n"
+
+
+def test_produce_refuses_access_that_only_java_understands(run: Any, file: str, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "source: {kafka: {bootstrap_servers: '127.0.0.1:1', topics: [t], "
+        "options: {kafka.security.protocol: SSL, fetchOffset.numRetries: 1}}}\n"
+        "learners: [{algorithm: pa1}]\noutput: {path: out}\ncheckpoint: checkpoint\n"
+    )
+    status, _, told = run("produce", file, "--topic", "t", "--config", str(job))
+    assert status == 1
+    assert "kafka.security.protocol of source.kafka.options are for Java's client" in told
+    assert "source.kafka.access" in told

@@ -318,6 +318,7 @@ def test_the_fingerprint_is_what_state_depends_on() -> None:
         ("output.path", "elsewhere"),
         ("source.kafka.max_offsets_per_trigger", 5),
         ("trigger", {"processing_time": "9s"}),
+        ("monitoring.prometheus", {"port": 9999}),
     ):
         assert config.parse(changed(path, value)).fingerprint == base, path
 

@@ -19,7 +19,7 @@ from palearn.config import load
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text(encoding="utf-8")
-PIN = re.compile(r":\d+\.\d+\.\d+")
+PIN = re.compile(r":v?\d+\.\d+\.\d+")
 BIN = Path(sys.executable).parent
 
 
@@ -65,7 +65,7 @@ def test_compose_is_valid_by_its_published_schema():
 def test_every_image_is_pinned(compose):
     images = [service["image"] for service in compose["services"].values()]
     images += re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
-    assert len(images) == 7
+    assert len(images) == 9
     for image in images:
         assert PIN.search(image), f"{image} moves under its tag"
 
@@ -182,7 +182,7 @@ def test_what_keeps_running_says_whether_it_is_well(compose):
 
 def test_ports_are_published_on_the_loopback_address_only(compose):
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
-    assert len(ports) == 3
+    assert len(ports) == 5
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
@@ -243,3 +243,53 @@ def test_what_the_job_writes_is_in_one_volume_of_driver_and_workers(compose, job
         assert written.startswith(f"{data.split(':')[1]}/")
     assert job.make_learners()
     assert job.state.partitions == compose["services"]["worker"]["deploy"]["replicas"]
+
+
+# -- monitoring -----------------------------------------------------------------------------------------
+
+
+def mounted(service):
+    """Return where a service sees files of this folder -> their content."""
+    parts = (volume.split(":") for volume in service["volumes"])
+    files = {place: ROOT / "docker" / source for source, place, *_ in parts if source.startswith("./")}
+    return {place: yaml.safe_load(file.read_text(encoding="utf-8")) for place, file in files.items()}
+
+
+def test_monitoring_starts_only_when_it_is_asked_for(compose):
+    services = compose["services"]
+    assert {n for n, s in services.items() if s.get("profiles") == ["monitoring"]} == {"prometheus", "grafana"}
+    assert all("profiles" not in s for n, s in services.items() if n not in ("prometheus", "grafana"))
+    readme = (ROOT / "docker/README.md").read_text(encoding="utf-8")
+    assert "--profile monitoring up" in readme
+
+
+def test_prometheus_asks_the_job_where_it_answers(compose, job):
+    files = mounted(compose["services"]["prometheus"])
+    asked = files["/etc/prometheus/prometheus.yml"]
+    ((target,),) = (static["targets"] for scrape in asked["scrape_configs"] for static in scrape["static_configs"])
+    service, port = target.split(":")
+    assert service in compose["services"]
+    assert (job.monitoring.prometheus.host, job.monitoring.prometheus.port) == ("0.0.0.0", int(port))
+    assert not any(port in published for published in compose["services"][service]["ports"])
+    assert [f"/etc/prometheus/{file}" for file in asked["rule_files"]] == ["/etc/prometheus/alerts.yml"]
+    assert "/etc/prometheus/alerts.yml" in files
+    assert "prometheus-client" in pins("requirements-runtime.lock")
+
+
+def test_grafana_is_given_the_data_source_and_the_dashboard(compose):
+    grafana = compose["services"]["grafana"]
+    files = mounted(grafana)
+    (source,) = files["/etc/grafana/provisioning/datasources/palearn.yaml"]["datasources"]
+    host, port = source["url"].removeprefix("http://").split(":")
+    assert f"127.0.0.1:{port}:{port}" in compose["services"][host]["ports"]
+    (provider,) = files["/etc/grafana/provisioning/dashboards/palearn.yaml"]["providers"]
+    ((place, dashboard),) = ((p, x) for p, x in files.items() if p.startswith(f"{provider['options']['path']}/"))
+    assert grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == place
+    parts = [*dashboard["panels"], *dashboard["templating"]["list"]]
+    assert {(part["datasource"]["type"], part["datasource"]["uid"]) for part in parts} == {
+        ("prometheus", source["uid"])
+    }
+    areas = [tuple(panel["gridPos"][x] for x in "xywh") for panel in dashboard["panels"]]
+    cells = [(x + i, y + j) for x, y, w, h in areas for i in range(w) for j in range(h)]
+    assert len(set(cells)) == len(cells), "panels lie on each other"
+    assert max(x for x, _ in cells) < 24

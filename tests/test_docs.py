@@ -118,7 +118,7 @@ def test_parts_records_and_configuration_are_valid():
     plain = parse({**yaml.safe_load(whole), **yaml.safe_load(assembly)})
     assert plain == config  # the bounds that the page shows are the defaults
     for topic, example in re.findall(r"^ +(\w+): \{.*# (\{.*\})$", whole, flags=re.MULTILINE):
-        assert decode_value(example.encode(), config.records.topics[topic]).id == 7
+        assert decode_value(example.encode(), config.forms[topic]).id == 7
 
 
 def test_readme_python_runs():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -315,17 +316,20 @@ def test_parquet_bad_rows(tmp_path: Path) -> None:
         (".zst", lambda data: pa.compress(data, codec="zstd", asbytes=True)),
     ],
 )
-@pytest.mark.parametrize("kind", ["libsvm", "csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["libsvm", "csv", "jsonl", "vw", "parquet", "arrow"])
 def test_every_format_in_every_compression(
     tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], kind: str
 ) -> None:
     count = 3000
     table = {"x": list(range(count)), "label": [i % 2 for i in range(count)]}
     pq.write_table(pa.table(table), tmp_path / "plain.parquet")
+    feather.write_feather(pa.table(table), tmp_path / "plain.arrow", chunksize=1000)
     content = {
         "libsvm": "".join(f"{i % 2} x:{i}\n" for i in range(count)).encode(),
         "csv": b"x,label\n" + b"".join(b"%d,%d\n" % (i, i % 2) for i in range(count)),
         "jsonl": b"".join(b'{"label":%d,"features":{"x":%d}}\n' % (i % 2, i) for i in range(count)),
+        "vw": "".join(f"{i % 2} | x:{i}\n" for i in range(count)).encode(),
+        "arrow": (tmp_path / "plain.arrow").read_bytes(),
         "parquet": (tmp_path / "plain.parquet").read_bytes(),
     }[kind]
     expected = [Record(label=i % 2, features={"x": float(i)}) for i in range(count)]
@@ -352,8 +356,8 @@ def test_what_is_no_file_of_records(tmp_path: Path) -> None:
         files.read(tmp_path / "a.txt")
     with pytest.raises(FileFormatError, match="--format"):
         files.read(tmp_path / "gz")
-    with pytest.raises(FileFormatError, match=r"must be one of .* got 'vw'"):
-        files.read(tmp_path / "a.csv", format="vw")
+    with pytest.raises(FileFormatError, match=r"must be one of .* got 'xls'"):
+        files.read(tmp_path / "a.csv", format="xls")
     with pytest.raises(FileFormatError, match=r"nothing\.csv.*No such file"):
         list(files.read(tmp_path / "nothing.csv"))
     with pytest.raises(FileFormatError, match="no Parquet file"):

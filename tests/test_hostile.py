@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import palearn
 from benchmarks import hostile
-from palearn import buffers, codec, files, records, report, results
+from palearn import buffers, codec, files, records, results, weights
 from palearn.bucket import Bucket
 from palearn.errors import FileFormatError, PalearnError, RecordError, StateFormatError
 from palearn.files import text
@@ -480,8 +480,8 @@ def test_names_come_back_as_they_were_and_become_no_path(named: Path) -> None:
     keys = pq.read_table(named / "models").column("key").to_pylist()
     assert sorted(keys) == sorted(NAMES)
     for name in NAMES:
-        found = report.strongest(named, name, "arow", top=99)
-        assert {feature for _, feature, _ in found} >= {name, f"bag={name}", f"x={name}"}
+        found = weights.strongest(named, weights.Choice(name), top=99)
+        assert {x.feature for x in found} >= {name, f"bag={name}", f"x={name}"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -37,7 +37,9 @@ LAYERS = (
     "bucket",
     "config",
     "warm",
+    "scoring",
     "datasets",
+    "generate",
     "files",
     "evaluate",
     "search",
@@ -46,8 +48,13 @@ LAYERS = (
     "tune",
     "compact",
     "tables",
+    "weights",
+    "queries",
+    "predict",
     "plots",
+    "reproduce",
     "report",
+    "watch",
     "prepare",
     "demo",
     "cli",
@@ -57,8 +64,11 @@ LAYERS = (
 HOMES = {
     "pyspark": ("palearn/spark/", "palearn/cli/"),
     "kafka": ("palearn/kafka/",),
+    "prometheus_client": ("palearn/spark/monitor.py",),
     "sklearn": ("palearn/sklearn/",),
     "river": ("palearn/river.py",),
+    "fastavro": ("palearn/records/avro.py",),
+    "google": ("palearn/records/protobuf.py",),
 }
 
 FILES = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "jobs").glob("*.py")])

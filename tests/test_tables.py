@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from palearn import report, results, tables
-from palearn.bucket import Bucket, Summary
+from palearn.bucket import Bucket
 from palearn.errors import FileFormatError
+from tests.outputs import Job
 from tests.streams import Row, chunk, learner, plan, rows
 
 MADE = plan(learner("pa1", C=0.5), learner("arow"), window=5)
@@ -35,26 +36,7 @@ def write(folder: Path, name: str, batch_id: int, table: pa.Table | pa.RecordBat
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     """Output of a job of three batches, as the job lays it out."""
-    blob, total, n = None, dict.fromkeys(("pa1", "arow"), 0), 0
-    for batch_id, batch in enumerate(stream()):
-        bucket = Bucket(MADE, blob, batch_id)
-        bucket.learn(chunk(batch))
-        summary: Summary = bucket.summary
-        n += summary.n
-        for name in total:
-            total[name] += summary.mistakes[name]
-        totals: dict[str, dict[str, int]] = {
-            name: {"n": n, "mistakes": total[name], "batch_n": summary.n, "batch_mistakes": summary.mistakes[name]}
-            for name in total
-        }
-        for name, table in bucket.results().items():
-            whole = results.plain(table, name)
-            if name == "metrics":
-                whole = pa.concat_tables([whole, pa.Table.from_batches([results.total_rows(totals)])])
-            write(tmp_path, name, batch_id, whole)
-        account = {"records": summary.records, **summary.fates, "keys_evicted": 0, "features_evicted": 0}
-        write(tmp_path, "accounts", batch_id, pa.RecordBatch.from_pylist([account], results.ACCOUNTS))
-        blob = bucket.to_bytes()
+    Job(tmp_path, MADE).run(stream())
     return tmp_path
 
 
@@ -122,28 +104,8 @@ def test_summary(out: Path) -> None:
     assert report.baseline(found) == pytest.approx(wrong / 9)
 
 
-def test_strongest_weights(out: Path) -> None:
-    models = tables.latest_models(out)
-    row = models[(models["key"] == "a") & (models["learner"] == "arow")].iloc[0]
-    weights = dict(zip(row["features"], row["weights"], strict=True))
-    found = report.strongest(out, "a", "arow", top=3)
-    assert [abs(w) for *_, w in found] == sorted((abs(w) for w in weights.values()), reverse=True)[:3]
-    assert all(label == "1" and weights[name] == w for label, name, w in found)
-    assert report.strongest(out, "nobody", "arow") == []
-
-
-def test_strongest_weights_of_classes_name_the_class(tmp_path: Path) -> None:
-    bucket = Bucket(plan(learner("pa", task="multiclass"), task="multiclass", bias=False))
-    values = [{"label": "x", "features": {"a": 1}}, {"label": "y", "features": {"a": 1, "b": 2}}]
-    bucket.learn(chunk(rows([("k", value) for value in values])))
-    write(tmp_path, "models", 0, results.plain(bucket.results()["models"], "models"))
-    found = report.strongest(tmp_path, "k", "pa", top=2)
-    assert [(label, name) for label, name, _ in found] == [("x", "b"), ("y", "b")]
-    assert [w for *_, w in found] == pytest.approx([-0.2, 0.2])
-
-
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_plot(out: Path, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"plot.{suffix}"
-    report.plot(out, file)
+    report.plot(report.history(out), file)
     assert file.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")

@@ -6,13 +6,30 @@ from collections.abc import Callable
 import typer
 from rich.console import Console
 
+from palearn.cli.ask import models, predict
+from palearn.cli.generate import generate
 from palearn.cli.jobs import replay, stream
-from palearn.cli.look import models, report
+from palearn.cli.look import report
 from palearn.cli.offline import evaluate, search
+from palearn.cli.reproduce import reproduce
 from palearn.cli.shared import app
 from palearn.errors import PalearnError, shown
 
-__all__ = ["app", "evaluate", "main", "models", "replay", "replay_job", "report", "search", "stream", "stream_job"]
+__all__ = [
+    "app",
+    "evaluate",
+    "generate",
+    "main",
+    "models",
+    "predict",
+    "replay",
+    "replay_job",
+    "report",
+    "reproduce",
+    "search",
+    "stream",
+    "stream_job",
+]
 
 
 def main() -> None:

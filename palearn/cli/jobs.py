@@ -9,6 +9,7 @@ import typer
 
 from palearn.cli.shared import (
     SHIPPED,
+    Columns,
     Config,
     Data,
     FileFormat,
@@ -20,6 +21,8 @@ from palearn.cli.shared import (
     Port,
     app,
     broker_app,
+    column_kinds,
+    columns_of,
     console,
     inputs,
     log_to_stderr,
@@ -67,7 +70,7 @@ def broker_status(port: Port = 9092, data: Data = None, json: Json = False) -> N
 
 @app.command()
 def produce(
-    files: Annotated[list[str], typer.Argument(help=f"Files, or {SHIPPED}.")],
+    files: Annotated[list[str], typer.Argument(help=f"Files, - for standard input, or {SHIPPED}.")],
     topic: Annotated[str, typer.Option(help="Kafka topic; made if it is not there.")],
     bootstrap_servers: Annotated[
         str | None, typer.Option(help="HOST:PORT of a broker; default: --config's, or 127.0.0.1:9092.")
@@ -81,6 +84,8 @@ def produce(
     format: FileFormat = None,
     label: LabelColumn = None,
     names: Names = None,
+    column: Columns = [],  # noqa: B006
+    views: Annotated[bool, typer.Option("--views", help="VW: namespaces are views.")] = False,
     rate: Annotated[float | None, typer.Option(help="At most so many records a second.")] = None,
     partitions: Annotated[int, typer.Option(help="Partitions of a topic that is made.", min=1)] = 4,
     json: Json = False,
@@ -90,13 +95,17 @@ def produce(
 
     kafka = _kafka_of(config)
     paths, feature_names = inputs(files, names)
+    columns = columns_of(column)
+    for path in paths:
+        column_kinds(path, format=format, label=label, columns=columns, quiet=json)
     with progress("bytes") as bar:
         task = bar.add_task(f"producing to {topic}", total=None)
         report = send(
             paths, topic=topic, bootstrap=bootstrap_servers or (kafka.bootstrap_servers if kafka else "127.0.0.1:9092"),
             access=kafka.access if kafka else None, key=key, constant_key=constant_key,
-            missing_key=missing_key, format=format, label=label, names=feature_names, rate=rate,
-            partitions=partitions, progress=lambda done, total: bar.update(task, completed=done, total=total),
+            missing_key=missing_key, format=format, label=label, names=feature_names, columns=columns, views=views,
+            rate=rate, partitions=partitions,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if json:
         print_json(report)
@@ -120,6 +129,11 @@ def _kafka_of(config: Path | None) -> "KafkaSource | None":
     kafka = load(config).source.kafka
     if kafka is None:
         raise ConfigError(f"{config} has no source.kafka")
+    if kafka.java_access:
+        raise ConfigError(
+            f"{config}: {', '.join(kafka.java_access)} of source.kafka.options are for Java's client, which does not "
+            "produce here; say it in source.kafka.access, which both understand"
+        )
     return kafka
 
 

@@ -1,62 +1,56 @@
-"""What a job left: models and errors; the learners that there are; demonstrations."""
+"""What a job left: its errors; the learners that there are; demonstrations."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from palearn.cli.shared import Json, app, console, log_to_stderr, print_json, print_rows, progress
-from palearn.errors import FileFormatError
-
-
-@app.command()
-def models(
-    out: Annotated[Path, typer.Argument(help="Output folder of a job.", exists=True, file_okay=False)],
-    key: Annotated[str | None, typer.Option(help="Show this key; default: list the keys.")] = None,
-    learner: Annotated[str | None, typer.Option(help="Show this learner only.")] = None,
-    top: Annotated[int, typer.Option(help="How many weights.", min=1)] = 10,
-    json: Json = False,
-) -> None:
-    """Show which keys have models, or a key's strongest weights by feature name."""
-    from palearn import report, tables
-
-    frame = tables.latest_models(out)
-    if key is None:
-        counts = frame.groupby("key").agg(learners=("learner", "count"), n_learned=("n_learned", "max"))
-        rows: list[dict[str, Any]] = [{"key": k, **row} for k, row in counts.to_dict("index").items()]
-    else:
-        names = frame.loc[frame["key"] == key, "learner"] if learner is None else [learner]
-        rows = [
-            {"learner": name, "label": label, "feature": feature, "weight": weight}
-            for name in names
-            for label, feature, weight in report.strongest(out, key, name, top)
-        ]
-        if not rows:
-            message = f"{out} has no model of key {key!r}" + (f" and learner {learner!r}" if learner else "")
-            raise FileFormatError(message)
-    if json:
-        print_json(rows)
-    else:
-        print_rows(rows)
 
 
 @app.command()
 def report(
     out: Annotated[Path, typer.Argument(help="Output folder of a job.", exists=True, file_okay=False)],
     plot: Annotated[Path | None, typer.Option(help="Draw the rolling error to this PNG or SVG.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write all there is to see to this page.", dir_okay=False)] = None,
     json: Json = False,
 ) -> None:
     """Show the records' fates and the error of every learner and key."""
     from palearn import report as reports
 
-    found = reports.summary(out)
+    history = reports.history(out)
     if plot is not None:
-        reports.plot(out, plot)
+        reports.plot(history, plot)
+    if html is not None:
+        reports.page(history, html)
+    found = reports.summed(history)
     if json:
         print_json(found)
         return
     console.print(reports.fates(found), highlight=False)
     console.print(reports.error_table(found))
+
+
+@app.command()
+def watch(
+    out: Annotated[Path, typer.Argument(help="Output folder of a job; it need not be there yet.", file_okay=False)],
+    keys: Annotated[int, typer.Option(help="Name so many keys.", min=0, max=1000)] = 6,
+    every: Annotated[float, typer.Option(help="Look for new batches every so many seconds.", min=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show what is there now, and end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON of what is there now, and end.")] = False,
+) -> None:
+    """Follow a job by what it writes: records by fate, errors, rate, the worst keys; Ctrl-C ends it."""
+    from palearn import watch as watching
+
+    seen = watching.Watch(out, keys)
+    if not (once or json):
+        watching.follow(seen, console, every)
+        return
+    found = watching.once(seen)
+    if json:
+        print_json(found)
+    else:
+        console.print(watching.view(seen))
 
 
 @app.command("learners")

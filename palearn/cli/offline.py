@@ -12,12 +12,15 @@ from rich.table import Table
 
 from palearn.cli.shared import (
     SHIPPED,
+    Columns,
     FileFormat,
     Json,
     LabelColumn,
     Names,
     app,
     assignments,
+    column_kinds,
+    columns_of,
     console,
     inputs,
     print_json,
@@ -25,7 +28,7 @@ from palearn.cli.shared import (
     progress,
     usage,
 )
-from palearn.errors import LearnerError, shown
+from palearn.errors import FileFormatError, LearnerError, shown
 from palearn.learners import LEARNERS
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from palearn.models import Models, Settings
     from palearn.search import Tried
 
-File = Annotated[str, typer.Argument(help=f"A file of examples, or {SHIPPED}.")]
+File = Annotated[str, typer.Argument(help=f"A file of examples, - for standard input, or {SHIPPED}.")]
 Task = Annotated[str, typer.Option(help="binary or multiclass.")]
 Bias = Annotated[bool, typer.Option(help="Add a constant feature.")]
 Positive = Annotated[str | None, typer.Option(help="Label of the positive class, where labels are text.")]
@@ -70,10 +73,13 @@ def evaluate(
     format: FileFormat = None,
     label: LabelColumn = None,
     names: Names = None,
+    column: Columns = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Test-then-train on a file in this process; no Spark, no Kafka."""
     from palearn import evaluate as trials
+    from palearn.files.text import STDIN
+    from palearn.metrics import N_SEEN
 
     # The interpreter's last collection would look at all of numba's objects, for a fifth of the whole time.
     atexit.register(gc.freeze)
@@ -82,7 +88,13 @@ def evaluate(
     chosen = _learners(learner, assignments(param), task, tie, drift)
     settings = _settings(task, bias, positive, views)
     (path, *_), feature_names = inputs([file], names)
-    examples = trials.Examples(path, key, epochs, shuffle, format, label, feature_names)
+    columns = columns_of(column)
+    if repeats > 1 and path == STDIN:
+        usage("standard input can be read once: write it to a file for --repeats")
+    kinds = column_kinds(path, format=format, label=label, columns=columns, quiet=json)
+    examples = trials.Examples(
+        path, key, epochs, shuffle, format, label, feature_names, columns, views=bool(settings.views)
+    )
     races = [
         _watched(
             examples._replace(shuffle=None if shuffle is None else shuffle + i), settings, chosen, plot is not None
@@ -90,8 +102,14 @@ def evaluate(
         for i in range(repeats)
     ]
     report = _report(races, per_key=key is not None)
+    used = report["waiting"] or report["duplicate"] or report["expired"] or races[-1].models.counts[:, N_SEEN].any()
+    if report["rejected"] and not used:
+        again = path != STDIN  # which is read once
+        fault = trials.first_fault(examples, settings, chosen) if again else ", ".join(report["reasons"])
+        raise FileFormatError(f"{file}: none of its {report['rejected']:,} records can be used; {fault}")
     if holdout is not None:
-        test = examples._replace(source=holdout, epochs=1, shuffle=None)
+        same = {name: kind for name, kind in kinds.items() if kind in ("number", "text", "boolean")}
+        test = examples._replace(source=holdout, epochs=1, shuffle=None, columns=same)
         report["holdout"] = trials.held_out(races[-1].models, test)
     if plot is not None:
         from palearn import plots
@@ -195,7 +213,7 @@ def _show(report: dict[str, Any], *, keyed: bool) -> None:
         told.append(f"{out['n']:,} held out")
         told += [
             f"{out[name]:,} held out {name.replace('_', ' ')}"
-            for name in ("unlabelled", "rejected", "no_model")
+            for name in ("unlabelled", "rejected", "no_model", "parts")
             if out[name]
         ]
     console.print(", ".join([*told, f"{report['seconds']:.2f} s"]), highlight=False)
@@ -238,16 +256,22 @@ def search(
     format: FileFormat = None,
     label: LabelColumn = None,
     names: Names = None,
+    column: Columns = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Choose hyper-parameters by the error on a stream's own past, and say how good they are on the rest of it."""
     from palearn import search as searching
     from palearn.evaluate import Examples
+    from palearn.files.text import STDIN
 
     (path, *_), feature_names = inputs([file], names)
+    columns = columns_of(column)
+    if path == STDIN:
+        usage("standard input can be read once: write it to a file for search")
+    column_kinds(path, format=format, label=label, columns=columns, quiet=json)
     settings = _settings(task, bias, positive, views)
     plan = searching.Plan(
-        Examples(path, key=key, format=format, label=label, names=feature_names),
+        Examples(path, key, 1, None, format, label, feature_names, columns, views=bool(settings.views)),
         settings,
         searching.candidates(learner, dict(map(searching.grid, grid))),
         tie,

@@ -10,17 +10,17 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
 
+from palearn.config.forms import form_faults, topic_faults
 from palearn.config.schema import Config, KeyRule, learner_of
 from palearn.config.section import Section
 from palearn.errors import ConfigError, LearnerError
 from palearn.learners import TASKS
 from palearn.model import check_views
-from palearn.records import Record, decoder
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -42,11 +42,23 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"the configuration {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the configuration {path} is no UTF-8 text (byte {error.start})") from None
     return parse(read_yaml(text, str(path)), overrides, where=str(path))
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers: 1e-3 is one; YAML 1.1 takes it for text."""
+    """YAML 1.2's numbers: 1e-3 is one; YAML 1.1 takes it for text. And its keys: none stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping; PyYAML would keep the last of two equal keys without a word."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
 
 
 _Loader.add_implicit_resolver(
@@ -126,18 +138,16 @@ def _check(config: Config, faults: list[str]) -> None:
         faults.append("records.key: give 'record', {field: NAME} or {constant: TEXT}")
     if records.positive is not None and records.task != "binary":
         faults.append(f"records.positive is for the binary task, records.task is {records.task}")
+    if source.kafka is not None and (fault := offsets_fault(source.kafka.starting_offsets)):
+        faults.append(f"source.kafka.starting_offsets: {fault}")
     if source.kafka is not None and source.kafka.access is not None:
         faults += [f"source.kafka.access.{fault}" for fault in source.kafka.access.faults()]
-    for topic, form in records.topics.items():
-        if form.view is not None and form.view not in (records.views or ()):
-            faults.append(f"records.topics.{topic}.view: {form.view!r} is none of records.views {records.views or []}")
-        for name in form.fields.keys() - {*Record.__struct_fields__}:
-            known = ", ".join(Record.__struct_fields__)
-            faults.append(f"records.topics.{topic}.fields.{name}: a record has the fields {known}")
-        try:
-            decoder(form)
-        except ValueError as error:
-            faults.append(f"records.topics.{topic}.fields: {error}; each needs a plain name of its own")
+    form = records.format, records.schema, records.message
+    faults += [f"records.{fault}" for fault in form_faults(*form)]
+    for topic, own in records.topics.items():
+        faults += [f"records.topics.{topic}.{fault}" for fault in topic_faults(own, *form)]
+        if own.view is not None and own.view not in (records.views or ()):
+            faults.append(f"records.topics.{topic}.view: {own.view!r} is none of records.views {records.views or []}")
         if source.kafka is not None and topic not in source.kafka.topics:
             faults.append(f"records.topics.{topic}: source.kafka.topics has no such topic")
     try:
@@ -153,6 +163,17 @@ def _check(config: Config, faults: list[str]) -> None:
             faults.append(f"learners.{i}: {learner.algorithm} needs two views or more; set records.views: [A, B]")
         if learner.params.get("as_printed") and learner.row.views and len(records.views or ()) > 2:
             faults.append(f"learners.{i}: as_printed is the paper's algorithm for two views; set records.views: [A, B]")
+
+
+def offsets_fault(text: str) -> str | None:
+    """Return what is wrong with a place in topics, as Spark takes it; None: nothing."""
+    if text.lower() in ("earliest", "latest"):
+        return None
+    try:
+        msgspec.json.decode(text, type=dict[str, dict[str, int]])
+    except msgspec.DecodeError:
+        return f'give earliest, latest, or an offset a partition, such as {{"topic": {{"0": 42}}}}; got {text!r:.80}'
+    return None
 
 
 #: ``${NAME}`` of the environment, or ``${file:PATH}``.
@@ -218,8 +239,10 @@ def _override(tree: dict[str, Any], override: str) -> None:
         for step in parents:
             node = node[int(step)] if isinstance(node, list) else node.setdefault(step, {})
         node[int(last) if isinstance(node, list) else last] = value
-    except (ValueError, IndexError):
+    except ValueError:
         raise ConfigError(f"--set {path}: a list is addressed by numbers from 0") from None
+    except IndexError:
+        raise ConfigError(f"--set {path}: the list ends at {len(node) - 1}; items are numbered from 0") from None
     except (AttributeError, TypeError):
         raise ConfigError(f"--set {path}: a part of this path is a value, it holds nothing") from None
 
@@ -253,13 +276,48 @@ def _fields(node: dict[str, Any], kind: Any, path: str, faults: list[str]) -> No
                 try:
                     msgspec.convert(item, known[key])
                 except msgspec.ValidationError as error:
-                    faults.append(f"{here}: {_sentence(error)}")
+                    faults.append(f"{here}: {_sentence(error, known[key])}")
 
 
-def _sentence(error: msgspec.ValidationError) -> str:
-    """Return msgspec's sentence without the value, which may be a secret."""
-    text = re.sub(r"Invalid enum value '.*?'(?= - at|$)", "Not one of the values allowed", str(error), flags=re.DOTALL)
-    return text.replace(" - at `$.", " - at `").replace(" - at `$", " - at `")
+#: What msgspec calls types, and YAML's writers do not.
+_WORDS = {
+    "array": "a list",
+    "object": "a mapping",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+
+
+def _sentence(error: msgspec.ValidationError, kind: Any = None) -> str:
+    """Return msgspec's sentence in words, without the value, which may be a secret; ``kind`` is what is allowed."""
+    allowed = " or ".join(_choices(kind)) or "the values allowed"
+    text = re.sub(r"Invalid enum value .*?(?= - at `|$)", f"expected {allowed}", str(error), flags=re.DOTALL)
+    text = text.replace(" - at `$.", " - at `").replace(" - at `$", " - at `")
+    text = re.sub(
+        r"^Object missing required field `(\w+)`(?: - at `([^`]+)`)?$",
+        lambda found: f"{'.'.join(filter(None, found.group(2, 1)))} is missing",
+        text,
+    )
+    text = re.sub(r"`str` matching regex .*?'$", "an interval such as 10s or 5 minutes", text)
+    text = re.sub(r"`([^`]*)`", lambda found: _words(found[1]), text)
+    return text[:1].lower() + text[1:]
+
+
+def _words(types: str) -> str:
+    """Return a type of msgspec's in words; a path as it is."""
+    return " or ".join(_WORDS.get(part, part) for part in types.split(" | "))
+
+
+def _choices(kind: Any) -> list[str]:
+    """Return what a value may be: the texts of a Literal, and the fields of a section."""
+    if get_origin(kind) is Literal:
+        return ["false" if value is False else str(value) for value in get_args(kind)]
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return [f"{{{', '.join(kind.__struct_fields__)}: …}}"]
+    return [text for part in get_args(kind) for text in _choices(part)]
 
 
 def _structs(kind: Any) -> list[type[Section]]:

@@ -9,11 +9,12 @@ from msgspec import Meta
 from palearn.assembly import Limits
 from palearn.bucket import Plan
 from palearn.config.access import Access
+from palearn.config.forms import Schema, TopicForm, form_of
 from palearn.config.section import Section, Text
 from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner
 from palearn.models import Settings
-from palearn.records import Form, LabelValue
+from palearn.records import PLAIN, Encoding, Form, LabelValue
 from palearn.results import TABLES
 
 Count = Annotated[int, Meta(ge=1)]
@@ -35,10 +36,14 @@ class KafkaSource(Section, frozen=True):
         return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in self.options.items()}
 
     @property
+    def java_access(self) -> list[str]:
+        """The names of those ``options`` that say how to be let in, as only Java's client understands them."""
+        return [name for name in self.options if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl."))]
+
+    @property
     def client_options(self) -> dict[str, str]:
         """What any Java client of the cluster needs: its address and the options that let one in."""
-        allowed = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
-        given = {k.removeprefix("kafka."): v for k, v in self.spark_options.items() if k.startswith(allowed)}
+        given = {name.removeprefix("kafka."): self.spark_options[name] for name in self.java_access}
         access = {} if self.access is None else self.access.java_options()
         return {"bootstrap.servers": self.bootstrap_servers, **access, **given}
 
@@ -65,15 +70,20 @@ class KeyRule(Section, frozen=True):
 
 
 class Records(Section, frozen=True):
-    """How records are read; see :mod:`palearn.records`."""
+    """How records are read; see :mod:`palearn.records`.
 
-    format: Literal["json"] = "json"
+    ``format`` and, for Avro and Protobuf, ``schema`` and ``message`` are those of all topics that say nothing else.
+    """
+
+    format: Encoding = "json"
+    schema: Schema | None = None
+    message: Text | None = None
     key: Literal["record"] | KeyRule = "record"
     task: Literal["binary", "multiclass"] = "binary"
     positive: LabelValue | None = None
     bias: bool = True
     views: list[Text] | None = None
-    topics: dict[str, Form] = msgspec.field(default_factory=dict)
+    topics: dict[str, TopicForm] = msgspec.field(default_factory=dict)
     max_bytes: Count = 1_048_576
 
 
@@ -145,6 +155,25 @@ class ProcessingTime(Section, frozen=True):
         return f"{self.processing_time.removesuffix(unit).strip()} {_UNITS.get(unit, unit)}"
 
 
+class Prometheus(Section, frozen=True):
+    """Where the driver answers Prometheus, and how many keys it names.
+
+    Named are the ``worst_keys`` of each learner by rolling error, among the keys with so many labelled records in
+    their window (or a full window, if that is smaller).
+    """
+
+    port: Annotated[int, Meta(ge=1, le=65535)] = 9464
+    host: Text = "127.0.0.1"
+    worst_keys: Annotated[int, Meta(ge=0, le=100)] = 10
+    min_labelled: Count = 100
+
+
+class Monitoring(Section, frozen=True):
+    """What tells others of a running stream; nothing that is learned or counted depends on it."""
+
+    prometheus: Prometheus | None = None
+
+
 class Config(Section, frozen=True):
     """The whole configuration; source, learners, output and checkpoint are enough."""
 
@@ -156,6 +185,7 @@ class Config(Section, frozen=True):
     assembly: Limits = Limits()
     state: State = State()
     metrics: Metrics = Metrics()
+    monitoring: Monitoring = Monitoring()
     trigger: Literal["available_now"] | ProcessingTime = "available_now"
 
     @property
@@ -173,14 +203,26 @@ class Config(Section, frozen=True):
         )
 
     @property
+    def forms(self) -> dict[str, Form]:
+        """How the values of topics are written, of those that differ; schemas are read from their files."""
+        records, kafka = self.records, self.source.kafka
+        topics = {*records.topics, *(kafka.topics if kafka else ())}
+        found = {
+            topic: form_of(records.topics.get(topic), records.format, records.schema, records.message)
+            for topic in sorted(topics)
+        }
+        return {topic: form for topic, form in found.items() if form != PLAIN}
+
+    @property
     def plan(self) -> Plan:
-        """What a bucket of keys needs to know."""
+        """What a bucket of keys needs to know; schemas are read from their files."""
+        return self.plan_with(self.forms)
+
+    def plan_with(self, forms: Mapping[str, Form]) -> Plan:
+        """Return the plan where ``forms`` are known, as they are to workers, who have no files."""
         tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
-        learners = tuple(self.make_learners())
-        records = self.records
-        return Plan(
-            self.settings, learners, self.state.max_keys, records.max_bytes, tables, self.assembly, records.topics
-        )
+        learners, state = tuple(self.make_learners()), self.state
+        return Plan(self.settings, learners, state.max_keys, self.records.max_bytes, tables, self.assembly, forms)
 
     def make_learners(self) -> list[Learner]:
         """Return the learners that race on the stream."""
@@ -191,11 +233,21 @@ class Config(Section, frozen=True):
         """What a checkpoint's state depends on; a checkpoint is refused to a configuration that differs here."""
         return {
             "learners": [learner.identity for learner in self.make_learners()],
-            "records": msgspec.to_builtins(self.records),
+            "records": _without_files(msgspec.to_builtins(self.records)),
             "state": msgspec.to_builtins(self.state),
             "metrics": msgspec.to_builtins(self.metrics),
             "assembly": msgspec.to_builtins(self.assembly),
         }
+
+
+def _without_files(records: dict[str, Any]) -> dict[str, Any]:
+    """Leave out where schemas are, as a stream gets new ones while it lives, and what earlier versions had not."""
+    for form in (records, *records["topics"].values()):
+        del form["schema"]
+        for name in ("format", "message"):
+            if form[name] is None:
+                del form[name]
+    return records
 
 
 def learner_of(item: Mapping[str, Any], task: str) -> Learner:

@@ -7,7 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from palearn import datasets, report
+from palearn import datasets, report, weights
 from palearn.demo import steps
 from palearn.kafka.produce import produce
 
@@ -51,9 +51,9 @@ def _show(console: Console, out: Path) -> None:
     key, learner = SHOWN
     title = f"strongest weights of {learner} for {key} (+: earns over 50,000 a year)"
     table = Table("feature", Column("weight", justify="right"), box=box.SIMPLE, title=title)
-    for _, feature, weight in report.strongest(out, key, learner):
-        table.add_row(feature, f"{weight:+.3f}")
+    for x in weights.strongest(out, weights.Choice(key), learner=learner):
+        table.add_row(x.feature, f"{x.weight:+.3f}")
     console.print(table)
     picture = out.parent / "error.png"
-    report.plot(out, picture)
+    report.plot(report.history(out), picture)
     console.print(f"Tables (Parquet): {out}\nPlot of the rolling error: {picture}", highlight=False, soft_wrap=True)

@@ -9,9 +9,10 @@ from palearn.columns import Columns
 from palearn.errors import RecordError
 from palearn.examples import Flat, Vocabulary, flatten
 from palearn.files import scan, text
-from palearn.files.libsvm import Names, as_label, line_parser
+from palearn.files.libsvm import Names, line_parser
 from palearn.labels import text_label
 from palearn.records import Label, Record
+from palearn.records.libsvm import as_label
 
 #: Places of a table to begin with; at most half of them are taken.
 _PLACES = 1024

@@ -4,9 +4,10 @@ import bz2
 import gzip
 import io
 import lzma
+import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar, cast
 
@@ -16,6 +17,8 @@ from palearn.records import Record
 Row: TypeAlias = tuple[int, Record | RecordError]
 _T = TypeVar("_T")
 
+#: Standard input.
+STDIN = Path("-")
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 
 #: A longer line is bad, and is skipped without being held in memory.
@@ -27,7 +30,8 @@ _BUFFER_BYTES = 2**16
 XZ_BYTES = 100 * 2**20
 _XZ_MAGIC = b"\xfd7zXZ\0"
 _BOM = b"\xef\xbb\xbf"
-_DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
+#: What reading a damaged file raises.
+DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
 def guarded(
@@ -36,14 +40,25 @@ def guarded(
     """Yield the rows; a file that turns out to be damaged is named, with the last line that was whole."""
     number = 0
     try:
-        raw_file = nullcontext(opened) if opened else path.open("rb", _BUFFER_BYTES)
-        with raw_file as raw, _decompressed(path, raw) as stream:
+        with opened_stream(path, opened) as stream:
             for number, row in rows(stream):
                 yield number, row
-    except _DAMAGE as error:
+    except DAMAGE as error:
         what = "damaged, or not what its suffix says," if number else "cannot be read"
         message = f"{path}: {what} after line {number}: {error}"
         raise FileFormatError(message) from error
+
+
+def opened_file(path: Path) -> AbstractContextManager[BinaryIO]:
+    """Open a file; :data:`STDIN` stays open afterwards."""
+    return nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb", _BUFFER_BYTES)
+
+
+@contextmanager
+def opened_stream(path: Path, opened: BinaryIO | None = None) -> Iterator[BinaryIO]:
+    """Open a file's plain bytes, those of ``opened`` if the caller has opened it."""
+    with nullcontext(opened) if opened else opened_file(path) as raw, _decompressed(path, raw) as stream:
+        yield stream
 
 
 def _decompressed(path: Path, raw: BinaryIO) -> AbstractContextManager[BinaryIO]:
@@ -112,7 +127,7 @@ def blocks(stream: BinaryIO) -> Iterator[bytes]:
     while True:
         try:
             part = read()
-        except _DAMAGE as error:
+        except DAMAGE as error:
             part, damage = b"", error
         held.append(part)
         size += len(part)

@@ -11,19 +11,20 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer
-from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError, UnknownError
+from kafka.errors import InvalidTopicError, KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError, UnknownError
 from kafka.partitioner.default import murmur2
 
 from palearn import files, records
 from palearn.config import Access
 from palearn.errors import BrokerError, ConfigError, FileFormatError, RecordError
 from palearn.files import Line
+from palearn.files.text import STDIN, opened_file
 from palearn.kafka import reach
 from palearn.kafka.broker import MAX_MESSAGE_BYTES
 from palearn.records import Record
@@ -98,6 +99,8 @@ def produce(
     format: str | None = None,
     label: str | None = None,
     names: Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    views: bool = False,
     rate: float | None = None,
     partitions: int = 4,
     progress: Callable[[int, int | None], None] | None = None,
@@ -107,7 +110,8 @@ def produce(
     Parameters
     ----------
     paths
-        Files as :func:`palearn.files.read` reads them; ``format``, ``label`` and ``names`` are its own.
+        Files as :func:`palearn.files.read` reads them; ``format``, ``label``, ``names``, ``columns`` and ``views`` are
+        its own.
     topic
         Made with ``partitions`` partitions and the broker's default replication when it is not there.
     bootstrap
@@ -136,11 +140,12 @@ def produce(
         message = f"rate must be > 0 records a second, got {rate}"
         raise ConfigError(message)
     total = _total_bytes(paths, format)
+    reading = {"key": key, "format": format, "label": label, "names": names, "columns": columns, "views": views}
     report = ProduceReport()
     started = time.monotonic()
     with _Sender(bootstrap, access, topic, partitions) as sender:
         pace = _pacer(rate)
-        for path, line in _lines(paths, key, format, label, names, total, progress):
+        for path, line in _lines(paths, reading, total, progress):
             try:
                 value = _wire_bytes(line.value)  # a line that is no record is told as that, not as one without a key
                 sender.send(key_of(line), value)
@@ -204,6 +209,9 @@ def _total_bytes(paths: Sequence[str | Path], format: str | None) -> int | None:
     total: int | None = 0
     for path in paths:
         files.format_of(path, format)
+        if Path(path) == STDIN:
+            total = None
+            continue
         try:
             found = os.stat(path)
         except OSError as error:
@@ -215,23 +223,20 @@ def _total_bytes(paths: Sequence[str | Path], format: str | None) -> int | None:
 
 def _lines(
     paths: Sequence[str | Path],
-    key: str | None,
-    format: str | None,
-    label: str | None,
-    names: Sequence[str] | None,
+    reading: dict[str, Any],
     total: int | None,
     progress: Callable[[int, int | None], None] | None,
 ) -> Iterator[tuple[str | Path, Line]]:
     """Yield the lines of all files, telling ``progress`` how far the reading is."""
     before = 0
     for path in paths:
-        with open(path, "rb") as raw:
-            lines = files.lines(path, key=key, format=format, label=label, names=names, opened=raw)
+        with opened_file(Path(path)) as raw:
+            lines = files.lines(path, **reading, opened=raw)
             for count, line in enumerate(lines):
                 if progress is not None and count % _SLICE == 0 and raw.seekable():
                     progress(before + raw.tell(), total)
                 yield path, line
-        before += os.path.getsize(path)
+        before += 0 if Path(path) == STDIN else os.path.getsize(path)
     if progress is not None:
         progress(before, total)
 
@@ -275,6 +280,11 @@ class _Sender:
                 metrics_enabled=False,
             )
             count = len(self._producer.partitions_for(topic))
+        except InvalidTopicError:
+            fault = (
+                f"{topic!r:.80} cannot be a topic's name: give 1 to 249 letters, digits, dots, hyphens and underscores"
+            )
+            raise BrokerError(fault) from None
         except KafkaError as error:
             fault = f"the broker at {bootstrap} does not take records for topic {topic!r}: {error}"
             if access is not None and access.has_password and "Unable to bootstrap" in str(error):

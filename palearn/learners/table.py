@@ -135,6 +135,8 @@ class Algorithm:
         The tasks it can do.
     views
         Whether it learns on views.
+    linear
+        Whether a score is a product of weights and features, of whatever else is kept.
     """
 
     name: str
@@ -144,6 +146,7 @@ class Algorithm:
     form: Form
     tasks: tuple[str, ...] = TASKS
     views: bool = False
+    linear: bool = True
 
 
 def _printed(params: Params, task: str, which: int) -> int:
@@ -206,6 +209,7 @@ LEARNERS: dict[str, Algorithm] = {
             (A, FORM, MOST_FULL),
             SecondOrderPerceptron(),
             tasks=("binary",),
+            linear=False,
         ),
         Algorithm("pa", "Passive-aggressive, hard margin", "Crammer et al. 2006, eq. 4 and section 8", (), Linear(_pa)),
         Algorithm(
@@ -313,6 +317,7 @@ LEARNERS: dict[str, Algorithm] = {
             (Parameter("C", 0.1, C.meaning, above=0), GAMMA, PRINTED),
             AgreeingViews(),
             views=True,
+            linear=False,
         ),
         Algorithm(
             "adagrad_rda",

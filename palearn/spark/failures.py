@@ -26,11 +26,16 @@ def own(text: str) -> str | None:
     """Return the sentence of palearn's own error in a worker, or of state that cannot be loaded; else None."""
     if found := re.search(r"palearn\.errors\.\w+: ([^\n]*)", text):
         return found[1]
-    if found := re.search(r"(?s)CANNOT_LOAD_STATE_STORE.*?Caused by: [\w.$]+: ([^\n]*)", text):
-        return (
-            f"the checkpoint's state cannot be loaded ({found[1]:.300}): files of it are damaged or missing. Restore "
-            "an older copy of it, or start over with a new one (palearn stream --warm-start MODELS, palearn replay)"
-        )
+    for damaged in (
+        r"(?s)CANNOT_LOAD_STATE_STORE.*?Caused by: [\w.$]+: ([^\n]*)",
+        r"(Checksum error: [^\n]*?)(?= SQLSTATE|\n|$)",
+    ):
+        if found := re.search(damaged, text):
+            return (
+                f"the checkpoint's state cannot be loaded ({found[1]:.300}): files of it are damaged or missing. "
+                "Restore an older copy of it, or start over with a new one (palearn stream --warm-start MODELS, "
+                "palearn replay)"
+            )
     return None
 
 
@@ -45,6 +50,13 @@ def _worker(found: re.Match[str], config: Config) -> str:
     return (
         "a Python worker ended in the middle of its work: killed, for want of memory more often than not (fewer "
         f"records a batch or more buckets need less). {_AGAIN.capitalize()}"
+    )
+
+
+def _python(found: re.Match[str], config: Config) -> str:
+    return (
+        f"the workers cannot run the job's Python code ({found[0]}): PYSPARK_PYTHON must name a Python of the driver's "
+        f"version, with palearn, on every machine (docs/cluster.md). {_AGAIN.capitalize()}"
     )
 
 
@@ -86,6 +98,11 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], Config], str]], ...] = (
     (r"(?:FileNotFoundError|OSError)[^\n]*_staging[^\n]*", _two_jobs),  # whose folder the other job has cleared
     (r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using", _two_jobs),
     (r"java\.lang\.OutOfMemoryError: [^\n]*", _heap),
+    (
+        r"Python in worker has different version: [\d.]+ than that in driver: [\d.]+(?<!\.)"
+        r'|Cannot run program "[^"\n]*"|ModuleNotFoundError: [^\n]*|Error from python worker',
+        _python,
+    ),
     (r"Python worker exited unexpectedly", _worker),
     (
         r"KAFKA_DATA_LOSS[^\n]*|[^\n]*some data may have been (?:lost|missed)[^\n]*|OffsetOutOfRangeException[^\n]*",

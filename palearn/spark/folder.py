@@ -37,6 +37,11 @@ class Folder:
         """What Spark calls the folder. Without a scheme it would look on its default file system; it takes no %20."""
         return f"file://{self.root}" if self.is_local else self.path
 
+    @property
+    def pattern(self) -> str:
+        """What Spark's readers call the folder: a pattern, whose special characters a backslash makes plain."""
+        return "".join(f"\\{x}" if x in "\\*?[]{}" else x for x in self.uri)
+
     def at(self, *parts: str) -> str:
         """Return the path of something in the folder."""
         return "/".join((self.root, *parts))

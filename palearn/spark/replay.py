@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from palearn.config import Config
+from palearn.config import Config, offsets_fault
 from palearn.errors import ConfigError
 from palearn.intake import Chunk
 from palearn.spark import checkpoint, source, stateful
@@ -43,11 +43,14 @@ def run(
     Raises
     ------
     ConfigError
-        The output folder is not empty, or ``batches_of`` does not tell its batches.
+        The output folder is not empty, ``start`` or ``end`` is no place, or ``batches_of`` does not tell its batches.
     """
     output = Folder(config.output.path)
     if output.names():
         raise ConfigError(f"{config.output.path} is not empty; a replay writes a whole history, give it a new folder")
+    for name, place in (("start (--from)", start), ("end (--to)", end)):
+        if fault := offsets_fault(place):
+            raise ConfigError(f"{name}: {fault}")
     chosen = paths is not None or (start, end) != ("earliest", "latest")
     if batches_of is not None and (chosen or config.source.kafka is None):
         raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")

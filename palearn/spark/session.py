@@ -1,12 +1,14 @@
 """The Spark session, with what the job needs set unless the user set it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from palearn.config import Config
@@ -93,7 +95,24 @@ def _start(name: str, master: str | None, *, local: bool, connector: bool) -> Sp
     for key, value in (_DEFAULTS | (_LOCAL_CHECKPOINT if local else {})).items():
         if not given.contains(key):
             builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise StreamError(_why_not()) from None
+
+
+def _why_not() -> str:
+    """Return why Spark's Java did not start; it looks in JAVA_HOME alone, if that is set."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=None if home is None else f"{home}/bin"):
+        return "Spark did not start, and said why above; is it the --master, or a Java older than 17?"
+    where = "there is no java on the PATH" if home is None else f"JAVA_HOME is {home}, which has no bin/java"
+    return (
+        f"Spark needs Java 17 or 21, and {where}. Install one (Debian, Ubuntu: apt-get install "
+        "openjdk-17-jre-headless; macOS: brew install openjdk@21), or let JAVA_HOME name it"
+    )
 
 
 def _require_connector(spark: SparkSession, config: Config) -> None:

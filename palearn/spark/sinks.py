@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -18,6 +18,10 @@ from palearn.spark.checkpoint import taken
 from palearn.spark.folder import Folder, TableFile
 from palearn.spark.stateful import HELD_BYTES, SUMMARY, unwritten
 from palearn.spark.store import Offsets, Store
+from palearn.spark.worst import Errors, Ranking
+
+if TYPE_CHECKING:
+    from palearn.spark.monitor import Monitor
 
 log = logging.getLogger("palearn.stream")
 
@@ -31,15 +35,22 @@ Message = tuple[str | None, bytes | None, bytes]
 
 @dataclass
 class Written:
-    """What a task, or all, wrote of a batch: sums, and the size of each file (``TABLE/FILE``)."""
+    """What a task, or all, wrote of a batch: sums, the size of each file (``TABLE/FILE``), errors for the ranking."""
 
     summary: Summary
     files: dict[str, int] = field(default_factory=dict)
+    worst: Errors = field(default_factory=dict)
 
     def add(self, other: "Written") -> None:
         """Add what another task wrote."""
         self.summary.add(other.summary)
         self.files |= other.files
+        self.rank(other.worst)
+
+    def rank(self, found: Errors) -> None:
+        """Add errors of other keys for the ranking."""
+        for learner, errors in found.items():
+            self.worst.setdefault(learner, {}).update(errors)
 
 
 class Sink:
@@ -47,14 +58,19 @@ class Sink:
 
     ``checkpoint`` is that of the query, None where there is none: what each batch took of the topics stands there.
     ``check`` is called when a batch's records were read, and before anything of it is seen; it may refuse the batch.
+    ``monitor`` is told of every batch that is written.
     Spark calls it once a batch on the driver, and again with the same number if the batch was not committed.
     The frame is consumed exactly once: a second action would run the stateful operator again.
     """
 
     def __init__(
-        self, config: Config, checkpoint: Folder | None = None, check: Callable[[], None] = lambda: None
+        self,
+        config: Config,
+        checkpoint: Folder | None = None,
+        check: Callable[[], None] = lambda: None,
+        monitor: "Monitor | None" = None,
     ) -> None:
-        self.config, self.checkpoint, self.check = config, checkpoint, check
+        self.config, self.checkpoint, self.check, self.monitor = config, checkpoint, check, monitor
         self.store = Store(config.output.path)
         self.learners = config.make_learners()
 
@@ -81,7 +97,10 @@ class Sink:
         finally:
             if topics:
                 rows.unpersist()
-        log.info(_line(batch_id, written.summary, totals, time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        log.info(_line(batch_id, written.summary, totals, seconds))
+        if self.monitor is not None:
+            self.monitor.tell(batch_id, seconds, written.summary, totals, written.worst)
 
     def finish(self, spark: SparkSession) -> None:
         """Snapshot the models that changed since their last snapshot, when the job has stopped."""
@@ -95,7 +114,8 @@ class Sink:
         self.store.add(last, written.files)
 
     def _writer(self, batch_id: int, prefix: str, topics: dict[str, str]) -> Any:
-        return _writer(self.store.folder.path, self.store.staging(batch_id), batch_id, prefix, topics)
+        ranking = None if self.monitor is None else self.monitor.ranking
+        return _writer(self.store.folder.path, self.store.staging(batch_id), batch_id, prefix, topics, ranking)
 
     def _collect(self, rows: DataFrame) -> Written:
         """Run a batch, and return what all tasks wrote."""
@@ -138,28 +158,37 @@ class Sink:
         frame.write.format("kafka").options(**options).save()
 
 
-def _writer(path: str, staging: tuple[str, ...], batch_id: int, prefix: str, topics: dict[str, str]) -> Any:
+def _writer(
+    path: str,
+    staging: tuple[str, ...],
+    batch_id: int,
+    prefix: str,
+    topics: dict[str, str],
+    ranking: Ranking | None,
+) -> Any:
     """Return the function that writes one partition's results, in files named so, and tells what it wrote."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         file = f"{prefix}-{context.partitionId():05d}.parquet"
-        folder, summary = Folder(path), Summary()
+        folder, written = Folder(path), Written(Summary())
         files: dict[str, TableFile] = {}
-        for parts in _in_pieces(batches, summary):
+        for parts in _in_pieces(batches, written.summary):
             messages: list[Message] = []
             for name, tables in parts.items():
                 table = results.plain(pa.concat_tables(tables), name)  # a cast a bucket would cost a millisecond each
                 if name not in files:
                     files[name] = folder.table_file(table.schema, *staging, name, file)
                 files[name].add(table)
+                if name == "metrics" and ranking is not None:
+                    written.rank(ranking.found(table))
                 if name in topics:
                     messages += _messages(table, batch_id, topics[name])
             if messages:
                 yield _batch(messages)
-        sizes = {f"{name}/{file}": table.close() for name, table in files.items()}
-        yield _batch([(None, None, msgspec.json.encode(Written(summary, sizes)))])
+        written.files = {f"{name}/{file}": table.close() for name, table in files.items()}
+        yield _batch([(None, None, msgspec.json.encode(written))])
 
     return write
 

@@ -181,7 +181,7 @@ def patience_ms(kafka: KafkaSource) -> int:
 def _with_bucket(frame: DataFrame, config: Config) -> DataFrame:
     rule = config.records.key
     if isinstance(rule, KeyRule):
-        frame = frame.withColumn("key", _key_column(rule, config.records.topics))
+        frame = frame.withColumn("key", _key_column(rule, config.forms))
     return _bucketed(frame, config.state.buckets)
 
 

@@ -23,6 +23,7 @@ from palearn.bucket import Bucket, Plan
 from palearn.config import Config, Source
 from palearn.errors import NewerFormatError, RecordError, StateFormatError
 from palearn.intake import Chunk
+from palearn.records import Form
 from palearn.spark.checkpoint import has_start, start_of
 from palearn.spark.folder import Folder
 from palearn.spark.text import from_text, to_text
@@ -39,10 +40,18 @@ _MOST_STATE_BYTES = 2**31 // 8 * 7 - 2**20
 Payload = tuple[str, bytes]
 
 
+class _Given(msgspec.Struct):
+    """What a worker is given: a configuration, and what its schemas' files hold."""
+
+    config: Config
+    forms: dict[str, Form]
+
+
 @lru_cache(maxsize=8)
 def plan_of(config: str) -> Plan:
     """Return the plan of a configuration in JSON; made once a worker process, not once a group."""
-    return msgspec.json.decode(config, type=Config).plan
+    given = msgspec.json.decode(config, type=_Given)
+    return given.config.plan_with(given.forms)
 
 
 def train(records: DataFrame, config: Config) -> DataFrame:
@@ -167,7 +176,7 @@ class _Held:
 
 def plan_in(config: Config) -> str:
     """Return what workers need of a configuration, as JSON: nothing that lets one into Kafka."""
-    return msgspec.json.encode(msgspec.structs.replace(config, source=Source())).decode()
+    return msgspec.json.encode(_Given(msgspec.structs.replace(config, source=Source()), config.forms)).decode()
 
 
 def pack(bucket: Bucket, *, models: bool = True) -> list[Payload]:

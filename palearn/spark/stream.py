@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -18,6 +19,9 @@ from palearn.spark.folder import Folder
 from palearn.spark.session import session
 from palearn.spark.sinks import Sink
 from palearn.spark.topics import NoAnswer, Topics
+
+if TYPE_CHECKING:
+    from palearn.spark.monitor import Monitor
 
 log = logging.getLogger("palearn.stream")
 
@@ -68,7 +72,7 @@ def _stopped(text: str, config: Config) -> StreamError:
 
 
 def _run(config: Config, warm_start: str | None, master: str | None, spark: SparkSession | None) -> None:
-    with claimed(config):
+    with claimed(config), _monitored(config) as monitor:
         spark = spark or session(config, name="palearn stream", master=master)
         kafka = config.source.kafka
         if kafka is None:
@@ -78,22 +82,36 @@ def _run(config: Config, warm_start: str | None, master: str | None, spark: Spar
             require_same_topics(checkpoint, topics.ids())
             warm.begin(spark, config, warm_start)
             try:
-                _learn(spark, config, checkpoint, topics)
+                _learn(spark, config, checkpoint, topics, monitor)
             except StreamingQueryException:
                 with suppress(NoAnswer):  # Spark does not know why offsets are out of range
                     require_same_topics(checkpoint, topics.ids(_LOOK_S * 1000))
                 raise
 
 
-def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topics) -> None:
+def _monitored(config: Config) -> "AbstractContextManager[Monitor | None]":
+    """Return what tells others of the stream while it is entered; the package for it is an extra."""
+    prometheus = config.monitoring.prometheus
+    if prometheus is None:
+        return nullcontext()
+    try:
+        from palearn.spark.monitor import serving
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"monitoring.prometheus needs prometheus_client: pip install palearn[prometheus] ({error})"
+        ) from None
+    return serving(config, prometheus)
+
+
+def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topics, monitor: "Monitor | None") -> None:
     assert config.source.kafka is not None
     patience = source.patience_ms(config.source.kafka)
     # Only after a batch was read is it certain that nothing in it is another topic's.
-    sink = Sink(config, checkpoint, lambda: require_same_topics(checkpoint, topics.ids(patience)))
+    sink = Sink(config, checkpoint, lambda: require_same_topics(checkpoint, topics.ids(patience)), monitor)
     log.info("learning %s from %s", ", ".join(x.name for x in sink.learners), ", ".join(config.source.kafka.topics))
     query = build(source.stream(spark, config), config, sink.write).start()
     try:
-        _watch(query, checkpoint, topics, patience)
+        _watch(query, checkpoint, topics, patience, monitor)
     except KeyboardInterrupt:
         log.info("stopping; a batch that was not committed is done again at the next start")
     finally:
@@ -101,7 +119,9 @@ def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topi
     sink.finish(spark)
 
 
-def _watch(query: StreamingQuery, checkpoint: Folder, topics: Topics, patience_ms: int) -> None:
+def _watch(
+    query: StreamingQuery, checkpoint: Folder, topics: Topics, patience_ms: int, monitor: "Monitor | None"
+) -> None:
     """Wait for the end of a query. Say meanwhile what Spark waits for without a word.
 
     Raises
@@ -111,6 +131,8 @@ def _watch(query: StreamingQuery, checkpoint: Folder, topics: Topics, patience_m
     """
     gone = False
     while not query.awaitTermination(_LOOK_S):
+        if monitor is not None:
+            monitor.look(query)
         try:
             require_same_topics(checkpoint, topics.ids(_LOOK_S * 1000))
         except NoAnswer as error:

@@ -11,7 +11,7 @@ and are a bucket's state until Spark has one of it; the models table has them as
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -193,16 +193,34 @@ def learned_up_to(checkpoint: Folder) -> dict[str, dict[str, int]]:
     return found
 
 
-def _of_table(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
-    """Return the models of a models table, the newest row of each key and learner; one part a bucket."""
+def table_of(spark: SparkSession, source: Folder, columns: Sequence[str]) -> DataFrame:
+    """Return all rows of the models table of an output folder (or of its ``models/``).
+
+    Raises
+    ------
+    ConfigError
+        There is none, or it lacks one of the columns.
+    """
     if source.has("models"):
         source = Folder(f"{source.path}/models")
     if not any(name.startswith("batch_id=") for name in source.names()):
         raise ConfigError(f"{source.path} is no models table: give an output folder, its models/, or a checkpoint")
-    table = spark.read.parquet(source.uri)
-    missing = [name for name in (*warm.COLUMNS, "format_version") if name not in table.columns]
+    table = spark.read.parquet(source.pattern)
+    missing = [name for name in columns if name not in table.columns]
     if missing:
         raise ConfigError(f"{source.path} is no models table: it has no column {' and no '.join(missing)}")
+    return table
+
+
+def newest(table: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return columns of the newest row of each key and learner of a models table."""
+    rows = table.groupBy("key", "learner").agg(F.max_by(F.struct(*columns), "batch_id").alias("row"))
+    return rows.select("row.*")
+
+
+def _of_table(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
+    """Return the models of a models table, the newest row of each key and learner; one part a bucket."""
+    table = table_of(spark, source, (*warm.COLUMNS, "format_version"))
     about = table.agg(F.collect_set("learner").alias("names"), F.max("format_version").alias("version")).collect()[0]
     if about["version"] > codec.VERSION:
         raise ConfigError(f"{source.path} was written by a newer palearn (format {about['version']}): upgrade palearn")
@@ -212,8 +230,7 @@ def _of_table(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
         raise ConfigError(f"{source.path} has no learner of the configuration; it has {', '.join(names)}")
     warm.require_readable(known)
     table = table.where(F.col("key").isNotNull() & F.col("learner").isin([learner.name for learner in known]))
-    newest = table.groupBy("key", "learner").agg(F.max_by(F.struct(*warm.COLUMNS), "batch_id").alias("row"))
-    rows = newest.select("row.*").withColumn("bucket", bucket_of("key", config.state.buckets))
+    rows = newest(table, warm.COLUMNS).withColumn("bucket", bucket_of("key", config.state.buckets))
     described = plan_in(config)
 
     def build(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

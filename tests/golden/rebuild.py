@@ -123,6 +123,9 @@ def describe(blob: bytes) -> dict[str, Any]:
     }
     for row in found["models"]:
         del row["format_version"]  # the version of the code that reads, not of the bytes
+        params = json.loads(row["params"])  # what the kept text of older code does not have
+        shown = {name: item for name, item in params.items() if name not in ("view", "positive", "views")}
+        row["params"] = msgspec.json.encode(shown).decode()
     for row in found["metrics"]:
         del row["drift"]  # was seen in a batch, and is in no bytes
     found["learners"] = [x.spec | {"tie": x.tie} for x in models.learners]

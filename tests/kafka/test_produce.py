@@ -210,7 +210,7 @@ def test_what_is_not_delivered_is_raised(broker: str, topic: str, tmp_path: Path
 
 def test_a_topic_that_cannot_be_made(broker: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.libsvm", ["1 1:1"])
-    with pytest.raises(BrokerError, match="does not take records for topic 'no/topic'"):
+    with pytest.raises(BrokerError, match=r"^'no/topic' cannot be a topic's name: give"):
         produce([path], topic="no/topic", bootstrap=broker)
 
 

@@ -1,6 +1,7 @@
 """The output belongs to its checkpoint, and an error at any point leaves what no error would have left."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -192,6 +193,28 @@ def assert_refused(chosen: Config, *words: str) -> None:
         assert word in str(refused.value)
     assert "\n" not in str(refused.value)
     assert [snapshot(folder) for folder in folders] == before
+
+
+@needs_spark
+@pytest.mark.parametrize("name", ["state/0/0/2.changelog", "state/0/0/_metadata/schema"])
+def test_a_flipped_bit_in_the_state_is_one_sentence(broker: str, topic: str, tmp_path: Path, name: str) -> None:
+    make_topic(broker, topic, 1)
+    chosen = config(broker, topic, tmp_path)
+    for _ in range(2):
+        send(broker, [(topic, 0, b"k%d" % (i % 2), b'{"label": 1, "features": {"x": 1}}') for i in range(6)])
+        stream(chosen)
+    send(broker, [(topic, 0, b"k", b'{"label": 1, "features": {"x": 1}}')])
+    file = tmp_path / "checkpoint" / name
+    good = file.read_bytes()
+    file.write_bytes(good[:40] + bytes([good[40] ^ 16]) + good[41:])
+    with pytest.raises(StreamError) as told:
+        stream(chosen)
+    start = rf"the stream stopped: the checkpoint's state cannot be loaded \(Checksum error: file:{file} at "
+    assert re.match(start, str(told.value))
+    assert "damaged or missing. Restore an older copy" in str(told.value)
+    assert "\n" not in str(told.value)
+    file.write_bytes(good)
+    assert_accounts_balance(stream(chosen), 13)
 
 
 @needs_spark

@@ -1,1 +1,0 @@
-"""The papers' tables beside ours, on data in a folder that the reader has (:mod:`benchmarks.papers.data`)."""

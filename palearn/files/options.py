@@ -1,0 +1,101 @@
+"""How a file is read, where its suffix does not say all."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from palearn.errors import FileFormatError, RecordError
+from palearn.records import Label, LabelValue, Record, label_text, number, numbers
+from palearn.records.libsvm import as_number
+
+#: What a column holds; ``id``: its text is the record's id.
+Kind: TypeAlias = Literal["number", "text", "boolean", "id", "ignore"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+#: Columns that are fields of the record, never features.
+FIELDS = ("id", "weight", "time")
+_BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
+
+
+class Options(NamedTuple):
+    """What a reader is told; each looks at what its format has.
+
+    Parameters
+    ----------
+    label
+        The label's column.
+    names
+        LIBSVM: feature names; index 1 is the first.
+    columns
+        A column's kind, in place of the one that the file shows; VW has the column ``tag``.
+    views
+        VW: whether namespaces are views.
+    """
+
+    label: str | None = None
+    names: Sequence[str] | None = None
+    columns: Mapping[str, Kind] = {}
+    views: bool = False
+
+
+def cast(value: Any, kind: str) -> Any:
+    """Return a cell's value as one of its column's kind; what cannot be one stays as it is."""
+    if kind in ("number", "weight", "time") and isinstance(value, str):
+        found = as_number(value)
+        return value if found is None else found
+    if not isinstance(value, LabelValue):
+        return value
+    if kind == "boolean":
+        return _BOOLEANS.get(label_text(value).lower(), value)
+    return label_text(value) if kind == "text" else value
+
+
+def row_record(label: Label, cells: Mapping[str, Any], kinds: Mapping[str, str]) -> Record:
+    """Return the record of a row.
+
+    Parameters
+    ----------
+    cells
+        A column's name -> its cell; the label's is left out.
+    kinds
+        A column's name -> its kind, or the field of the record that it is; other columns are features as they are.
+    """
+    features, own = {}, dict.fromkeys(FIELDS)
+    for name, cell in cells.items():
+        kind = kinds.get(name, "")
+        if kind in FIELDS:
+            own[kind] = cast(cell, kind)
+        elif kind not in ("ignore", "label"):
+            features[name] = cast(cell, kind)
+    identity, weight, time = own.values()
+    if identity is not None and not isinstance(identity, str) and type(identity) is not int:
+        raise RecordError("bad_id", f"id must be text or an integer, got {identity!r:.60}")
+    if weight is not None and (not isinstance(weight, int | float) or number("weight", weight) <= 0):
+        raise RecordError("bad_weight", f"weight must be a finite number > 0, got {weight!r:.60}")
+    if isinstance(time, datetime):
+        time = time.isoformat()
+    return Record(label=label, features=numbers("row", features), id=identity, weight=weight, time=time)
+
+
+def check_columns(path: object, options: Options, columns: Sequence[str], label: str) -> None:
+    """Raise a FileFormatError where the options speak of columns that are not there, or of two ids."""
+    missing = [name for name in options.columns if name not in columns]
+    if missing:
+        raise FileFormatError(f"{path}: no column {missing[0]!r:.80}; the columns are: {listed(columns)}")
+    if label in options.columns:
+        raise FileFormatError(f"{path}: {label!r:.80} is the label's column; choose another one with --label")
+    own = [name for name in columns if options.columns.get(name, name) == "id"]
+    if len(own) > 1:
+        raise FileFormatError(f"{path}: the columns {listed(own)} would all be the id; set others to text or ignore")
+
+
+def no_label(path: object, label: str, columns: Sequence[str]) -> FileFormatError:
+    """Return what is wrong with a file whose columns do not have the label's."""
+    return FileFormatError(
+        f"{path}: no label column {label!r}; the columns are: {listed(columns)}; choose one with --label"
+    )
+
+
+def listed(columns: Sequence[str]) -> str:
+    """Return the names of columns as a message shows them, not more than are read."""
+    return f"{', '.join(columns[:30]):.2000}" + (", …" if len(columns) > 30 else "")

@@ -1,0 +1,265 @@
+"""An output's metrics and accounts in one pass, batch by batch; it goes on where it stopped.
+
+The report and ``palearn watch`` stand on this: what they need of old batches is kept as sums, and of each key and
+learner its newest row.
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from palearn import results, tables
+from palearn.spark.store import Store
+from palearn.types import FloatArray, IntArray
+
+#: What is kept of the newest row of each key and learner; ``wrong`` are the mistakes of predicting no change.
+FIGURES = (
+    "n", "mistakes", "wrong", "updates", "window_n", "window_mistakes", "kappa", "view_difference",
+    "faded_view_difference",
+)  # fmt: skip
+_N, _MISTAKES, _WRONG, _UPDATES, _WINDOW_N, _WINDOW_MISTAKES, *_ = range(len(FIGURES))
+_READ = (
+    "key", "learner", "n", "mistakes", "updates", "window_n", "window_error", "baseline_error", "kappa",
+    "view_difference", "faded_view_difference", "batch_n", "batch_error",
+)  # fmt: skip
+#: Whether drift was seen in the batch; outputs of jobs that do not look for it have no such column.
+_DRIFT = pa.field("drift", pa.bool_())
+METRICS = pa.schema([*(results.METRICS.field(name) for name in _READ), _DRIFT])
+_ACCOUNTS = pa.schema([x for x in results.ACCOUNTS if x.name != "offsets"])
+#: So many of the newest drift events are kept whole.
+KEPT_DRIFTS = 50
+
+
+@dataclass
+class Sums:
+    """A learner's counts over some batches.
+
+    ``n`` and ``mistakes`` are over all keys. The others are of the keys' own rows, whose labelled records are ``seen``;
+    ``difference`` is a sum over these records.
+    """
+
+    n: int = 0
+    mistakes: int = 0
+    seen: int = 0
+    wrong: int = 0
+    updates: int = 0
+    difference: float = 0.0
+    drifts: int = 0
+
+    def add(self, other: "Sums") -> None:
+        """Add other batches."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+@dataclass
+class Batch:
+    """A batch, or several that follow each other; ``number`` is the last one's."""
+
+    number: int
+    account: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    learners: dict[str, Sums] = field(default_factory=dict)
+
+    def add(self, other: "Batch") -> None:
+        """Add a later batch."""
+        self.number = other.number
+        self.account.update(other.account)
+        self.reasons.update(other.reasons)
+        for name, sums in other.learners.items():
+            self.learners.setdefault(name, Sums()).add(sums)
+
+
+class Drift(NamedTuple):
+    """Drift was seen in a key's records of a batch, when so many labelled ones had been learned."""
+
+    batch: int
+    key: str
+    learner: str
+    n: int
+
+
+class History:
+    """What an output's tables say so far.
+
+    Parameters
+    ----------
+    path
+        Output folder of a job; it need not be there yet.
+
+    Attributes
+    ----------
+    batches
+        Every batch, in their order.
+    total
+        All of them as one.
+    keys
+        Key -> its place in ``newest``.
+    newest
+        Learner -> its newest :data:`FIGURES` of each key, a row a key; NaN where there are none.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.batches: list[Batch] = []
+        self.total = Batch(-1)
+        self.keys: dict[str, int] = {}
+        self.drifts: deque[Drift] = deque(maxlen=KEPT_DRIFTS)
+        self.looks_for_drift = False
+        self._newest: dict[str, FloatArray] = {}
+
+    @property
+    def learners(self) -> list[str]:
+        """The learners, in the order of the configuration."""
+        return list(self._newest)
+
+    @property
+    def newest(self) -> dict[str, FloatArray]:
+        """The newest figures of each learner, a row a key."""
+        return {name: _grown(held, len(self.keys))[: len(self.keys)] for name, held in self._newest.items()}
+
+    @property
+    def best(self) -> str:
+        """The learner with the fewest mistakes over all keys; all score the same records."""
+        return min(self.learners, key=lambda name: self.total.learners[name].mistakes)
+
+    def read(self) -> int:
+        """Take in the whole batches that are new; return how many there were. A folder that began anew is read anew."""
+        places = {name: tables.batches(self.path, name) for name in ("metrics", "accounts")}
+        # A batch's tables come one after the other; when all are there is written down. A copy may be without that.
+        last = Store(str(self.path)).last_batch()
+        if last is None:
+            last = max((number for numbers in places.values() for number in numbers), default=-1)
+        done = self.batches[-1].number if self.batches else -1
+        if last < done:
+            self._clear()
+            done = -1
+        new = sorted({n for numbers in places.values() for n in numbers if done < n <= last})
+        accounted, measured = set(places["accounts"]), set(places["metrics"])
+        for number in new:
+            batch = Batch(number)
+            if number in accounted:
+                self._account(batch)
+            if number in measured:
+                self._measure(batch)
+            self.batches.append(batch)
+            self.total.add(batch)
+        return len(new)
+
+    def binned(self, most: int) -> list[Batch]:
+        """Return the batches as at most ``most``, each of as many that follow each other."""
+        size = -(-len(self.batches) // most)
+        out = []
+        for i, batch in enumerate(self.batches):
+            if i % size == 0:
+                out.append(Batch(batch.number))
+            out[-1].add(batch)
+        return out
+
+    def _account(self, batch: Batch) -> None:
+        for row in tables.columns(self.path, "accounts", _ACCOUNTS, batch=batch.number).to_pylist():
+            batch.reasons.update(dict(row.pop("reasons") or ()))
+            batch.account.update({name: value or 0 for name, value in row.items()})
+
+    def _measure(self, batch: Batch) -> None:
+        rows = tables.columns(self.path, "metrics", METRICS, batch=batch.number)
+        single = rows["key"].is_valid()
+        for row in rows.filter(pc.invert(single)).select(["learner", "batch_n", "batch_error"]).to_pylist():
+            n = row["batch_n"]
+            batch.learners[row["learner"]] = Sums(n, round(n * row["batch_error"]) if n else 0)
+            self._newest.setdefault(row["learner"], np.empty((0, len(FIGURES))))
+        rows = rows.filter(single)
+        for name in rows["learner"].unique().to_pylist():
+            self._follow(batch, name, rows.filter(pc.equal(rows["learner"], name)))
+
+    def _follow(self, batch: Batch, name: str, rows: pa.Table) -> None:
+        """Add what a learner's keys have more than before, and keep their rows as the newest."""
+        keys: list[str] = rows["key"].to_pylist()
+        for key in keys:
+            self.keys.setdefault(key, len(self.keys))
+        at = np.fromiter(map(self.keys.__getitem__, keys), np.int64, len(keys))
+        held = self._newest[name] = _grown(self._newest.get(name, np.empty((0, len(FIGURES)))), len(self.keys))
+        new, old = figures(rows), np.nan_to_num(held[at])
+        held[at] = new
+        # A key that had left, to make room for others, begins at 0 again.
+        more = np.where(new[:, [_N]] >= old[:, [_N]], new - old, new)
+        n, difference = more[:, _N], new[:, FIGURES.index("faded_view_difference")]
+        sums = batch.learners.setdefault(name, Sums())
+        sums.seen, sums.wrong, sums.updates = (int(x) for x in more[:, [_N, _WRONG, _UPDATES]].sum(0))
+        sums.difference = float(np.nansum(n * difference))
+        drift = rows["drift"].combine_chunks()
+        if drift.null_count < len(drift):
+            self.looks_for_drift = True
+            seen = np.flatnonzero(drift.fill_null(False).to_numpy(zero_copy_only=False))
+            sums.drifts = seen.size
+            self.drifts += [Drift(batch.number, keys[i], name, int(new[i, _N])) for i in seen.tolist()]
+
+
+def figures(rows: pa.Table) -> FloatArray:
+    """Return :data:`FIGURES` of metrics rows, a row each; NaN for null."""
+    read = {name: rows[name].to_numpy().astype(np.float64) for name in METRICS.names if name in (*FIGURES, *_SHARES)}
+    for count, (share, whole) in _PARTS.items():
+        read[count] = np.rint(np.nan_to_num(read[share] * read[whole]))
+    return np.column_stack([read[name] for name in FIGURES])
+
+
+#: Counts that the table has as shares of another count.
+_PARTS = {"wrong": ("baseline_error", "n"), "window_mistakes": ("window_error", "window_n")}
+_SHARES = [share for share, _ in _PARTS.values()]
+
+
+def _grown(held: FloatArray, rows: int) -> FloatArray:
+    """Return an array of at least so many rows; those that are added are NaN."""
+    if len(held) >= rows:
+        return held
+    return np.concatenate([held, np.full((max(rows, 2 * len(held)) - len(held), held.shape[1]), np.nan)])
+
+
+def error(rows: FloatArray, mistakes: str = "mistakes") -> FloatArray:
+    """Return the error of rows of :data:`FIGURES`, or that of predicting no change (``wrong``)."""
+    shares: FloatArray = ratio(rows[:, FIGURES.index(mistakes)], rows[:, _N])
+    return shares
+
+
+def window_error(rows: FloatArray) -> float:
+    """Return the error over the last records of all keys together."""
+    return float(ratio(np.nansum(rows[:, _WINDOW_MISTAKES]), np.nansum(rows[:, _WINDOW_N])))
+
+
+def ratio(part: Any, whole: Any) -> Any:
+    """Return part / whole, NaN where whole is 0."""
+    whole = np.asarray(whole, np.float64)
+    return np.asarray(part, np.float64) / np.where(whole == 0, np.nan, whole)
+
+
+def worst(rows: FloatArray, most: int) -> IntArray:
+    """Return the places of the keys with the largest errors for certain, worst first.
+
+    They are ordered by the lower end of Wilson's interval (1927) of their error, 95 % for all keys together
+    (Bonferroni): of many keys with few records some are wrong each time by chance, and these do not come first.
+    """
+    n, share = rows[:, _N], error(rows)
+    scored = int(np.count_nonzero(n > 0))
+    z2 = NormalDist().inv_cdf(1 - 0.025 / max(scored, 1)) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n)))
+        least = (share + z2 / (2 * n) - spread) / (1 + z2 / n)
+    return np.argsort(-least, kind="stable")[: min(most, scored)]
+
+
+def of_keys(path: Path, keys: Sequence[str]) -> dict[str, pa.Table]:
+    """Return all metrics rows of some keys, each in the order of the batches."""
+    schema = METRICS.append(pa.field("batch_id", pa.int64()))
+    theirs = pc.field("key").isin(pa.array(keys, pa.string()))
+    rows = tables.columns(path, "metrics", schema, where=theirs).sort_by("batch_id")
+    return {key: rows.filter(pc.equal(rows["key"], key)) for key in keys}

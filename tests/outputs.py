@@ -1,0 +1,68 @@
+"""Outputs of jobs, written without Spark: buckets learn, and their tables stand as the job lays them out."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from palearn import results
+from palearn.bucket import Bucket, Plan, Summary
+from palearn.spark.store import Store
+from tests.streams import Row, chunk
+
+Change = Callable[[pa.Table, int], pa.Table]
+
+
+class Job:
+    """A job of one bucket that writes to a folder; ``change`` makes other metrics of a batch's, e.g. with more columns.
+
+    Parameters
+    ----------
+    without
+        Tables that are not written.
+    """
+
+    def __init__(self, out: Path, plan: Plan, *, without: Iterable[str] = (), change: Change = lambda x, _: x) -> None:
+        self.plan, self._without, self._change = plan, set(without), change
+        self._store, self._blob, self._batch = Store(str(out)), None, 0
+        self._totals: dict[str, dict[str, int]] = {}
+
+    def run(self, batches: Iterable[Sequence[Row]]) -> None:
+        """Learn and write batches, after those that were written before."""
+        for rows in batches:
+            bucket = Bucket(self.plan, self._blob, self._batch)
+            bucket.learn(chunk(rows))
+            self._add(bucket.summary)
+            written = {name: results.plain(table, name) for name, table in bucket.results().items()}
+            totals = pa.Table.from_batches([results.total_rows(self._totals)])
+            found = pa.concat_tables([*[written[x] for x in ("metrics",) if x in written], totals])
+            written["metrics"] = self._change(found, self._batch)
+            written["accounts"] = _account(bucket.summary)
+            self._write({name: table for name, table in written.items() if name not in self._without})
+            self._blob = bucket.to_bytes()
+            self._batch += 1
+
+    def _add(self, summary: Summary) -> None:
+        for learner in self.plan.learners:
+            past = self._totals.get(learner.name, {"n": 0, "mistakes": 0})
+            mistakes = summary.mistakes[learner.name]
+            self._totals[learner.name] = {
+                "n": past["n"] + summary.n,
+                "mistakes": past["mistakes"] + mistakes,
+                "batch_n": summary.n,
+                "batch_mistakes": mistakes,
+            }
+
+    def _write(self, written: dict[str, pa.Table]) -> None:
+        place = self._store.staging(self._batch)
+        files = {
+            f"{name}/part-0.parquet": self._store.folder.write_table(table, *place, name, "part-0.parquet")
+            for name, table in written.items()
+        }
+        self._store.commit(self._batch, self._totals, files)
+
+
+def _account(summary: Summary) -> pa.Table:
+    row = {"records": summary.records, **summary.fates, "reasons": list(summary.reasons.items())}
+    counts = {"keys_evicted": summary.keys_evicted, "features_evicted": summary.features_evicted}
+    return pa.Table.from_pylist([row | counts], results.ACCOUNTS)
