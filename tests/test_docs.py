@@ -53,7 +53,7 @@ def test_commands_parse(line, tmp_path, monkeypatch):
     for word in words:
         if word.endswith((".csv", ".json", ".yaml")):
             Path(word).touch()
-    for folder in ("out", "exported", "checkpoint"):
+    for folder in ("out", "exported", "checkpoint", "FOLDER"):
         Path(folder).mkdir()
     Path("FILE").touch()
     command = command_of(words)
