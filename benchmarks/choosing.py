@@ -15,6 +15,7 @@ would have to know beforehand.
 
 import argparse
 import gzip
+import itertools
 import json
 import re
 import statistics
@@ -173,15 +174,10 @@ def measured(made: DataSet, folder: Path, scratch: Path) -> dict[str, Any]:
     names = _candidates(made.task, examples.x.shape[1])
     found: dict[str, list[search.Tried]] = {name: [] for name in names}
     orders: list[int | None] = [None] if made.ordered else list(range(ORDERS))
-    for seed in orders:
-        plan = search.Plan(
-            Source(path, shuffle=seed),
-            settings_of(task=made.task),
-            tuple(candidate for tried in names.values() for candidate in tried),
-        )
-        ranked = search.search(plan)
-        for name, tried in names.items():
-            found[name].append(next(x for x in ranked if (x.algorithm, x.params) in tried))
+    settings = settings_of(task=made.task)
+    for seed, (name, tried) in itertools.product(orders, names.items()):
+        plan = search.Plan(Source(path, shuffle=seed), settings, tried)
+        found[name].append(search.search(plan, processes=1)[0])
     rows, features = examples.x.shape
     return {
         "examples": rows,

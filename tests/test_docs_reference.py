@@ -175,3 +175,31 @@ def test_every_reason_of_expired_parts_is_told():
     found = rows(section(page("reasons.md"), "expired/"))
     assert all(len(row) == 3 and row[1] and row[2] for row in found)
     assert {name.strip("`") for name, _, _ in found} == literals("_let_go", 3)
+
+
+# -- choosing ----------------------------------------------------------------------------------------------
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def figures() -> dict[str, list[str]]:
+    """Return each learner's row of the page: its error on each set in %, and what an example costs it."""
+    found = json.loads((RESULTS / "choosing-2026-11-28.json").read_text(encoding="utf-8"))
+    kernels = json.loads((RESULTS / "kernels-2026-11-28.json").read_text(encoding="utf-8"))["binary"]
+    sets = [name for name in found if name not in ("environment", "grids")]
+    out = {}
+    for learner in found["grids"]:
+        cells = []
+        for measured in (found[name] for name in sets):
+            one = measured["learners"].get(learner)
+            text = "" if one is None else f"{100 * one['error']:.2f}"
+            tied = one is not None and (one.get("tied") or learner == measured["best"])
+            cells.append(f"**{text}**" if tied else text)
+        cost = kernels.get(learner, kernels.get(f"{learner} diagonal"))
+        out[learner] = [*cells, "" if cost is None else f"{cost['ns an example']:,.0f}"]
+    return out
+
+
+def test_choosing_has_the_figures_that_were_measured():
+    told = rows(section(page("choosing.md"), "What was measured"))
+    compare({name.strip("`"): cells for name, *cells in told}, figures())
