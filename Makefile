@@ -63,6 +63,11 @@ lint: setup ## Check style, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+.PHONY: docs
+docs: setup ## Build the documentation as a site into build/site (no network)
+	@$(BIN)/python -m mkdocs --quiet build --strict
+	@echo "build/site/index.html; for its search: $(BIN)/python -m http.server --directory build/site"
+
 # pip-audit has an environment of its own: what it needs is no dependency of palearn. A package that it cannot look up
 # is an error (--strict), never silence.
 .PHONY: audit

@@ -4,20 +4,27 @@ import re
 import shlex
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 import yaml
 
+from palearn import files
 from palearn.cli import app
 from palearn.config import load, parse
-from palearn.learners import LEARNERS
+from palearn.evaluate import Examples, race, settings_of
+from palearn.learners import LEARNERS, Learner
 from palearn.learners.table import SECOND_ORDER
-from palearn.records import decode_value
+from palearn.records import decode_value, encode
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"\.venv/bin/palearn ([^`\n]+)", README)
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+README = PAGES["README.md"]
+COMMANDS = list(dict.fromkeys(x for text in PAGES.values() for x in re.findall(r"\.venv/bin/palearn ([^`\n]+)", text)))
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -25,25 +32,64 @@ def blocks(language: str, text: str = README) -> list[str]:
     return list(map(textwrap.dedent, found))
 
 
-def test_the_readme_has_commands():
-    assert len(COMMANDS) >= 6
+def test_the_pages_have_commands():
+    assert len(COMMANDS) >= 18
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_readme_commands_parse(line, tmp_path, monkeypatch):
-    """Each names a command and options that exist; files it names are made, and nothing is run."""
-    monkeypatch.chdir(tmp_path)
-    words = shlex.split(line.partition("#")[0])
-    for word in words:
-        if word.endswith((".csv", ".yaml")):
-            Path(word).touch()
-    Path("out").mkdir()
-    Path("FILE").touch()
+def command_of(words: list[str]) -> Any:
+    """Return the command that words begin with, and take its name from them."""
     command = typer.main.get_command(app)
     while hasattr(command, "commands"):
         assert words[0] in command.commands, f"palearn has no command {words[0]!r}"
         command = command.commands[words.pop(0)]
+    return command
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_parse(line, tmp_path, monkeypatch):
+    """Each names a command and options that exist; files it names are made, and nothing is run."""
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(re.split(r" [#>|]", line)[0])
+    for word in words:
+        if word.endswith((".csv", ".json", ".yaml")):
+            Path(word).touch()
+    for folder in ("out", "exported", "checkpoint", "FOLDER"):
+        Path(folder).mkdir()
+    Path("FILE").touch()
+    command = command_of(words)
     command.make_context(command.name, words)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_that_are_mentioned_exist_with_their_options(name):
+    for mention in re.findall(r"`palearn ([^`]+)`", PAGES[name]):
+        words = shlex.split(mention)
+        command = typer.main.get_command(app) if words[0].startswith("--") else command_of(words)
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known | {"--help"}, mention
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "README.md"])
+def test_configurations_of_the_pages_load(name):
+    for text in blocks("yaml", PAGES[name]):
+        tree = yaml.safe_load(text)
+        if "source" in tree:  # the others show a part
+            assert parse(tree).make_learners()
+
+
+def test_first_steps_have_the_figures_that_they_lead_to(tmp_path, monkeypatch):
+    """The file, the errors of ``evaluate`` on it, and the form of its records."""
+    page = PAGES["docs/first-steps.md"]
+    (code,), (record,) = blocks("python", page), blocks("json", page)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "deliveries.py", "exec"), {})
+    told = re.search(r"([0-9.]+) % for `arow`,\s+([0-9.]+) % for `pa1`", page)
+    assert told
+    examples = Examples("deliveries.csv", label="outcome", key="depot")
+    found = race(examples, settings_of(positive="late"), [Learner(name, name) for name in ("arow", "pa1")])
+    assert tuple(f"{100 * x['error']:.1f}" for x in found.figures(per_key=False)) == told.groups()
+    first = next(line.value for line in files.lines("deliveries.csv", label="outcome"))
+    assert decode_value(encode(first)).features == decode_value(record.encode()).features
 
 
 def test_readme_jobs_and_targets_exist():
