@@ -9,11 +9,12 @@ import hashlib
 import itertools
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -195,9 +196,22 @@ def _run(plan: Plan, groups: list[list[tuple[str, dict[str, Any]]]], cores: int)
             yield _race(plan, group)
         return
     # A fork would copy numba's and Arrow's threads in whatever state they are.
-    with ProcessPoolExecutor(min(cores, len(groups)), mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(min(cores, len(groups)), mp_context=context, initializer=_end_with_parent) as pool:
         for future in as_completed([pool.submit(_race, plan, group) for group in groups]):
             yield future.result()
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that wants its results is gone, however that ended: nobody else would."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _race(plan: Plan, group: list[tuple[str, dict[str, Any]]]) -> list[Tried]:

@@ -1,11 +1,15 @@
 """The search: candidates, what chooses and what is reported, keys, processes, and going on where it stopped."""
 
 import math
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import palearn
+from benchmarks.common import family
 from palearn import datasets, records
 from palearn.errors import ConfigError, LearnerError
 from palearn.evaluate import Examples, settings_of
@@ -78,6 +82,26 @@ def test_processes_change_nothing(file: Path) -> None:
     assert search(chosen, processes=2, progress=lambda *done: seen.append(done)) == search(chosen, processes=1)
     assert [all_ for _, all_ in seen] == [5, 5]
     assert seen[-1] == (5, 5)
+
+
+def test_the_processes_of_a_search_that_is_killed_end_too(file: Path) -> None:
+    code = (
+        "import sys; from tests.test_search import plan; from palearn.search import search\n"
+        "many = plan(sys.argv[1], ['pa1'], {'C': [k / 50 for k in range(1, 200)]})\n"
+        "search(many, processes=2)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(file)], cwd=Path(__file__).parents[1]) as process:
+        until = time.monotonic() + 60
+        while len(family(process.pid)) < 4:  # itself, two workers, and what follows their resources
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        started = family(process.pid)
+        process.kill()
+    until = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in started):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_what_is_done_is_not_run_again(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,8 @@ def broker_stop(port: Port = 9092, data: Data = None) -> None:
     """Stop the broker; its topics stay."""
     from palearn.kafka import broker
 
-    broker.stop(port, data)
-    console.print(f"no broker runs on port {port}")
+    ran = broker.stop(port, data)
+    console.print(f"the broker on port {port} is stopped" if ran else f"no broker runs on port {port}")
 
 
 @broker_app.command("status")

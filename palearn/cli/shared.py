@@ -60,8 +60,13 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
     """Print rows as a table."""
     table = Table(*(Column(name, overflow="fold") for name in rows[0])) if rows else Table("nothing")
     for row in rows:
-        table.add_row(*(f"{cell:+.4f}" if isinstance(cell, float) else shown(str(cell)) for cell in row.values()))
+        table.add_row(*(_number(cell) if isinstance(cell, float) else shown(str(cell)) for cell in row.values()))
     console.print(table)
+
+
+def _number(cell: float) -> str:
+    """Return a number with four places, or a small one with three digits."""
+    return f"{cell:+.4f}" if cell == 0 or abs(cell) >= 0.001 else f"{cell:+.2e}"
 
 
 def inputs(files: list[str], names: Path | None) -> tuple[list[Path], list[str] | None]:

@@ -146,8 +146,8 @@ def start(
     _log.info("Kafka %s answers on 127.0.0.1:%d, data in %s", KAFKA_VERSION, port, folder)
 
 
-def stop(port: int = 9092, data: str | Path | None = None) -> None:
-    """Stop the broker, and return when its process is gone; one that does not run is no error.
+def stop(port: int = 9092, data: str | Path | None = None) -> bool:
+    """Stop the broker, and return when its process is gone: whether there was one.
 
     Raises
     ------
@@ -160,6 +160,7 @@ def stop(port: int = 9092, data: str | Path | None = None) -> None:
         _end(pid, folder)
         _log.info("the broker on port %d is stopped", port)
     (folder / "broker.json").unlink(missing_ok=True)
+    return pid is not None
 
 
 def status(port: int = 9092, data: str | Path | None = None) -> BrokerStatus:
