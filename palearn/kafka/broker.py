@@ -21,6 +21,7 @@ import fcntl
 import json
 import logging
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -277,6 +278,7 @@ def _java_command(java: Path, jars: Path, folder: Path, heap_mb: int, main: str)
         f"-Xmx{heap_mb}m",
         "-XX:+ExitOnOutOfMemoryError",
         "-Dlog4j2.configurationFile=log4j2.properties",
+        *shlex.split(os.environ.get("KAFKA_OPTS", "")),  # as Kafka's own scripts take it
         _mark(folder),
         "-cp",
         f"{jars}/*",
