@@ -123,49 +123,77 @@ def learn(
     array of int
         A row each: 0, or how many labelled examples came since the drift before, where there is one.
     """
-    drift, key, y = learner.drift, views[0].key, views[0].y
-    assert drift is not None
-    found = np.zeros(key.size, np.int64)
+    assert learner.drift is not None
+    run = _Run(learner, learner.drift, views, layout, arrays, out, recall)
+    before = {name: array.copy() for name, array in arrays.items()} if learner.drift.acts else {}
+    run.go(0, views[0].key.size)
+    if learner.drift.acts:
+        for k in np.unique(views[0].key[run.found > 0]).tolist():
+            run.again(k, before)
+    return run.found
 
-    def go(first: int, stop: int) -> None:
+
+class _Run:
+    """A run of rows, parts of which are learned again; the parameters are those of :func:`learn`."""
+
+    def __init__(
+        self,
+        learner: "Learner",
+        drift: Drift,
+        views: list[Rows],
+        layout: Layout,
+        arrays: dict[str, FloatArray],
+        out: Outcome,
+        recall: Callable[[], None],
+    ) -> None:
+        self._learner, self._drift, self._views, self._recall = learner, drift, views, recall
+        self._layout, self._arrays, self._out = layout, arrays, out
+        self.found = np.zeros(views[0].key.size, np.int64)
+
+    def go(self, first: int, stop: int) -> None:
+        """Score, learn and test the rows from one to before another."""
         part = slice(first, stop)
-        rows = [
-            view._replace(
-                ptr=view.ptr[first : stop + 1],
-                **{name: getattr(view, name)[part] for name in Rows._fields if name not in ("ptr", "slot", "value")},
-            )
-            for view in views
-        ]
-        learner.run(rows, layout, arrays, Outcome._make(array[part] for array in out))
-        recall()
-        threshold, delta, least = drift.threshold, drift.delta, drift.min_records
-        test(key[part], y[part], out.predicted[part], threshold, delta, least, arrays[STATE.name], found[part])
+        rows = [_cut(view, first, stop) for view in self._views]
+        self._learner.run(rows, self._layout, self._arrays, Outcome._make(array[part] for array in self._out))
+        self._recall()
+        key, y, predicted = rows[0].key, rows[0].y, self._out.predicted[part]
+        options = (self._drift.threshold, self._drift.delta, self._drift.min_records)
+        test(key, y, predicted, *options, self._arrays[STATE.name], self.found[part])
 
-    before = {name: array.copy() for name, array in arrays.items()} if drift.acts else {}
-    go(0, key.size)
-    for k in np.unique(key[found > 0]) if drift.acts else ():
-        places = {spec.name: slice(*spec.runs(layout)[k : k + 2]) for spec in learner.arrays}
-        rows = np.flatnonzero(key == k)
+    def again(self, k: int, before: dict[str, FloatArray]) -> None:
+        """Learn a key's rows again from its numbers ``before``, and begin anew after each drift."""
+        rows = np.flatnonzero(self._views[0].key == k)
         at, high = int(rows[0]), int(rows[-1]) + 1
-        size = int(np.flatnonzero(found[at:high])[0]) + 1
-        for name, place in places.items():
-            arrays[name][place] = before[name][place]
+        self._put_back(k, {name: before[name][place] for name, place in self._places(k).items()})
+        size = 1 + int(np.flatnonzero(self.found[at:high])[0])
         while at < high:
-            start = {name: arrays[name][place].copy() for name, place in places.items()}
+            start = {name: self._arrays[name][place].copy() for name, place in self._places(k).items()}
             stop = min(high, at + size)
-            go(at, stop)
-            told = np.flatnonzero(found[at:stop])
+            self.go(at, stop)
+            told = np.flatnonzero(self.found[at:stop])
             size *= 2
             if told.size:
-                if at + told[0] + 1 < stop:  # what came after it was learned as if nothing had been
-                    stop = at + int(told[0]) + 1
-                    for name, place in places.items():
-                        arrays[name][place] = start[name]
-                    go(at, stop)
-                begin_anew(learner, layout, int(k), arrays)
-                size = _AT_FIRST
+                end = at + int(told[0]) + 1
+                if end < stop:  # what came after it was learned as if nothing had been
+                    self._put_back(k, start)
+                    self.go(at, end)
+                begin_anew(self._learner, self._layout, k, self._arrays)
+                stop, size = end, _AT_FIRST
             at = stop
-    return found
+
+    def _places(self, k: int) -> dict[str, slice]:
+        """Return where a key's numbers are in each array."""
+        return {spec.name: slice(*spec.runs(self._layout)[k : k + 2]) for spec in self._learner.arrays}
+
+    def _put_back(self, k: int, numbers: dict[str, FloatArray]) -> None:
+        for name, place in self._places(k).items():
+            self._arrays[name][place] = numbers[name]
+
+
+def _cut(rows: Rows, first: int, stop: int) -> Rows:
+    """Return some of the rows, as views."""
+    own = {name: getattr(rows, name)[first:stop] for name in ("norm", "key", "y", "known", "learn", "weight")}
+    return rows._replace(ptr=rows.ptr[first : stop + 1], **own)
 
 
 def begin_anew(learner: "Learner", layout: Layout, k: int, arrays: dict[str, FloatArray]) -> None:
