@@ -105,9 +105,10 @@ class Job:
         return sentence(self.error)
 
     def stop(self) -> None:
-        session = SparkSession.getActiveSession()
-        assert session is not None
+        session = SparkSession.builder.getOrCreate()  # the job's; which one is active here depends on earlier tests
+        until = time.monotonic() + 120
         while self._thread.is_alive():
+            assert time.monotonic() < until
             for query in session.streams.active:
                 query.stop()
             self._thread.join(0.1)
