@@ -13,7 +13,7 @@ from palearn import labels as label_rules
 from palearn import metrics
 from palearn.errors import LearnerError
 from palearn.examples import Flat, Vocabulary, assign, learnable, select
-from palearn.learners import Learner, Outcome, Rows, drift, empty_outcome, grown, layout_of, pointers, without_features
+from palearn.learners import Learner, Outcome, Rows, adapt, empty_outcome, grown, layout_of, pointers, without_features
 from palearn.records import LabelValue
 from palearn.types import BoolArray, ByteArray, FloatArray, Int32Array, IntArray
 
@@ -232,7 +232,7 @@ class Models:
                     learner.run(views, self.layout, state.arrays, pieces[i])
                     recall()
                 else:
-                    drifts[i, first:stop] = drift.learn(learner, views, self.layout, state.arrays, pieces[i], recall)
+                    drifts[i, first:stop] = adapt.learn(learner, views, self.layout, state.arrays, pieces[i], recall)
             self._count(key, y, learn[first:stop], again[first:stop], pieces)
             if stop < n:
                 self._forget_features(int(examples.key[stop]), flat, stop)
@@ -264,7 +264,7 @@ class Models:
             if learner.drift is None:
                 learner.run([row], self.layout, state.arrays, out)
             else:
-                drift.learn(learner, [row], self.layout, state.arrays, out, lambda: None)
+                adapt.learn(learner, [row], self.layout, state.arrays, out, lambda: None)
         self._count(row.key, row.y, row.learn, np.zeros(1, np.bool_), outcomes)
 
     def score(self, examples: Examples) -> list[Outcome]:

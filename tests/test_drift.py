@@ -13,7 +13,7 @@ import palearn
 from palearn import codec
 from palearn.errors import LearnerError
 from palearn.evaluate import evaluate
-from palearn.learners import Learner, drift
+from palearn.learners import Learner, adapt, drift
 from palearn.records import Record
 from tests import streams
 from tests.streams import ALL_TABLES, Row, assert_same, plan, rows, run
@@ -149,7 +149,7 @@ def test_relaxed_triangles_are_those_of_a_new_model(covariance: str) -> None:
     bucket = codec.decode(run(plan(made, task="multiclass"), stream_).blobs[0])
     arrays, layout = bucket.states[0].arrays, bucket.layout
     before = {name: array.copy() for name, array in arrays.items()}
-    drift.begin_anew(bucket.learners[0], layout, 1, arrays)
+    adapt.begin_anew(bucket.learners[0], layout, 1, arrays)
     variances = np.split(np.asarray(made.variances(layout, arrays, np.arange(3))), layout.start[1:-1])
     assert (variances[1] == 1.0).all()
     assert (variances[0] < 1.0).any()

@@ -1,6 +1,6 @@
 """The learners: pure numerics over arrays, without names, bytes, clocks or randomness."""
 
-from palearn.learners import drift
+from palearn.learners import adapt, drift
 from palearn.learners.arrays import ArraySpec, Layout, Outcome, Rows, empty_outcome, layout_of, pointers
 from palearn.learners.growth import grown, without_features
 from palearn.learners.parameters import Parameter
@@ -17,6 +17,7 @@ __all__ = [
     "Outcome",
     "Parameter",
     "Rows",
+    "adapt",
     "drift",
     "empty_outcome",
     "grown",
