@@ -21,7 +21,7 @@ from palearn.intake import Accepted, Chunk, Value, check
 from palearn.labels import classify
 from palearn.learners import Learner, Outcome
 from palearn.metrics import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
-from palearn.models import Earlier, Examples, Models, Settings
+from palearn.models import Drift, Earlier, Examples, Models, Settings
 from palearn.records import PLAIN, Form, Record, decode_value, encode
 from palearn.results import Rejected
 from palearn.rooms import Part, Score
@@ -280,18 +280,16 @@ class Bucket:
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
             summary.updates[learner.name] += int(out.updated.sum())
 
-    def _note_drifts(self, chunk: Chunk, at: IntArray, key: IntArray, drifts: IntArray) -> None:
+    def _note_drifts(self, chunk: Chunk, at: IntArray, key: IntArray, drifts: list[Drift]) -> None:
         """Write down where learners told of a drift: rows of the chunk ``at``."""
-        for i, row in np.argwhere(drifts).tolist():
+        for i, row, examples in drifts:
             learner, place, name = self.plan.learners[i], int(at[row]), self.models.keys[key[row]]
             assert learner.drift is not None
             stands = (chunk.topic[place], int(chunk.partition[place]), int(chunk.offset[place]))
             if "metrics" in self.plan.tables:
                 self._drifted.add((name, learner.name))
             if "drifts" in self.plan.tables:
-                self._drifts.append(
-                    results.Drifted(name, learner.name, learner.drift.action, int(drifts[i, row]), *stands)
-                )
+                self._drifts.append(results.Drifted(name, learner.name, learner.drift.action, examples, *stands))
 
     def _touched(self, keys: IntArray) -> IntArray:
         """Return those of some keys that have been scored since the last time, and forget that they were."""
@@ -305,7 +303,9 @@ class Bucket:
         texts = results.Texts(self.models, keys) if keys.size else None
         if texts and "metrics" in self.plan.tables and touched.size:
             self._rows["metrics"] += results.metric_rows(self.models, touched, texts, self._drifted)
-            self._drifted -= {(self.models.keys[k], learner.name) for k in touched for learner in self.plan.learners}
+            if self._drifted:
+                told = {self.models.keys[k] for k in touched.tolist()}
+                self._drifted = {pair for pair in self._drifted if pair[0] not in told}
         if texts and "models" in self.plan.tables and changed.size:
             self._rows["models"] += results.model_rows(self.models, changed, texts)
             self.models.counts[changed, CHANGED] = 0

@@ -1,6 +1,6 @@
 """The models of many keys over one vocabulary of feature names, as flat arrays that kernels change in place."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,8 @@ from palearn.learners import Learner, Outcome, Rows, adapt, empty_outcome, grown
 from palearn.records import LabelValue
 from palearn.types import BoolArray, ByteArray, FloatArray, Int32Array, IntArray
 
+#: A learner's number, the row at which it told of a drift, and how many labelled examples came since the one before.
+Drift: TypeAlias = tuple[int, int, int]
 #: The last five fields of :class:`Rows`, the same for every selection of features.
 _Tail: TypeAlias = tuple[IntArray, IntArray, IntArray, BoolArray, FloatArray]
 
@@ -186,7 +188,7 @@ class Models:
 
     # -- learning --------------------------------------------------------------------------------------
 
-    def learn(self, examples: Examples) -> tuple[list[Outcome], BoolArray, IntArray]:
+    def learn(self, examples: Examples) -> tuple[list[Outcome], BoolArray, list[Drift]]:
         """Score, learn and count examples.
 
         Returns
@@ -194,8 +196,7 @@ class Models:
         outcomes : what happened, a row an example, for each learner
         learned : whether each example was shown to the learners with its label; not so where it has no label,
             no features, or a norm that is no positive finite number
-        drifts : (learners, rows), where a learner tells of a drift how many labelled examples came since the one
-            before, else 0
+        drifts : where learners told of one
 
         Raises
         ------
@@ -208,7 +209,7 @@ class Models:
         again = np.zeros(n, np.bool_)
         if examples.earlier is not None:
             again[examples.earlier.row] = True
-        drifts = np.zeros((len(self.learners), n), np.int64)
+        drifts: list[Drift] = []
         slot = np.empty(flat.feature.size, np.int32)
         first = 0
         while first < n:
@@ -226,18 +227,13 @@ class Models:
             tail = (key, y, examples.known[first:stop], learn[first:stop], examples.weight[first:stop])
             pieces = [_part(out, first, stop) for out in outcomes]
             rows = self._rows(flat, slot, first, stop, tail)
-            for i, (learner, state, views) in enumerate(zip(self.learners, self.states, rows, strict=True)):
+            for i, views in enumerate(rows):
                 recall = partial(_recall, examples.earlier, i, outcomes[i], first, stop)
-                if learner.drift is None:
-                    learner.run(views, self.layout, state.arrays, pieces[i])
-                    recall()
-                else:
-                    drifts[i, first:stop] = adapt.learn(learner, views, self.layout, state.arrays, pieces[i], recall)
+                drifts += [(i, first + row, n) for row, n in self._learn(i, views, pieces[i], recall)]
             self._count(key, y, learn[first:stop], again[first:stop], pieces)
             if stop < n:
                 self._forget_features(int(examples.key[stop]), flat, stop)
             first = stop
-        self.drifts += np.count_nonzero(drifts, axis=1)
         return outcomes, learn, drifts
 
     def add_features(self, new: Int32Array) -> None:
@@ -260,12 +256,21 @@ class Models:
         n = int(self.counts[0, metrics.N])
         if n < self.settings.window and n % 8 == 0:  # the window's bits begin a byte
             self._grow_window(row.key, row.y)
-        for learner, state, out in zip(self.learners, self.states, outcomes, strict=True):
-            if learner.drift is None:
-                learner.run([row], self.layout, state.arrays, out)
-            else:
-                adapt.learn(learner, [row], self.layout, state.arrays, out, lambda: None)
+        for i, out in enumerate(outcomes):
+            self._learn(i, [row], out, lambda: None)
         self._count(row.key, row.y, row.learn, np.zeros(1, np.bool_), outcomes)
+
+    def _learn(self, i: int, views: list[Rows], out: Outcome, recall: Callable[[], None]) -> Iterable[tuple[int, int]]:
+        """Let a learner score and learn rows; return those where it tells of a drift, and after how many examples."""
+        learner, arrays = self.learners[i], self.states[i].arrays
+        if learner.drift is None:
+            learner.run(views, self.layout, arrays, out)
+            recall()
+            return ()
+        found = adapt.learn(learner, views, self.layout, arrays, out, recall)
+        rows = np.flatnonzero(found)
+        self.drifts[i] += rows.size
+        return zip(rows.tolist(), found[rows].tolist(), strict=True)
 
     def score(self, examples: Examples) -> list[Outcome]:
         """Score examples without learning or counting; ``Outcome.scores`` holds every class's score."""

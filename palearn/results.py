@@ -279,7 +279,6 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
 def metric_rows(models: Models, keys: IntArray, texts: Texts, drifted: Set[Pair] = frozenset()) -> list[pa.RecordBatch]:
     """Return the metrics table's rows of ``keys``, a batch a learner; ``drifted`` are those with a drift."""
     out = []
-    names = [models.keys[k] for k in keys.tolist()]
     n = models.counts[:, N]
     window_n = np.minimum(n, models.settings.window)
     shared = _key_and_place(models, keys)
@@ -310,7 +309,7 @@ def metric_rows(models: Models, keys: IntArray, texts: Texts, drifted: Set[Pair]
             "faded_view_difference": _ratio(sums[:, FADED_DIFFERENCE], sums[:, FADED_DIFFERENCE_WEIGHT]),
             "drift": pa.nulls(keys.size, pa.bool_())
             if learner.drift is None
-            else pa.array([(key, learner.name) in drifted for key in names], pa.bool_()),
+            else pa.array([(models.keys[k], learner.name) in drifted for k in keys.tolist()], pa.bool_()),
             "batch_n": pa.nulls(keys.size, pa.int64()),
             "batch_error": pa.nulls(keys.size, pa.float64()),
         }

@@ -1,5 +1,6 @@
 """Drift: the test beside River's, and what a learner does, beside learners that begin anew by hand."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,13 +11,15 @@ from hypothesis import strategies as st
 from river.drift import PageHinkley
 
 import palearn
-from palearn import codec
+from palearn import codec, datasets
 from palearn.errors import LearnerError
 from palearn.evaluate import evaluate
 from palearn.learners import Learner, adapt, drift
 from palearn.records import Record
 from tests import streams
-from tests.streams import ALL_TABLES, Row, assert_same, plan, rows, run
+from tests.streams import ALL_TABLES, Row, assert_same, plan, rows
+from tests.streams import run as run_stream
+from tests.test_cli import run  # noqa: F401 - a fixture
 
 #: Tells of drifts within few examples.
 QUICK = {"threshold": 3.0, "delta": 0.01, "min_records": 5}
@@ -103,7 +106,7 @@ def test_a_restart_is_a_new_model(algorithm: str) -> None:
     found = list(examples(1, 900, 150))
     stream_ = rows(("k", {"label": y, "features": x}) for x, y in found)
     made = plan(learner(algorithm, "restart"), learner(algorithm, "note"), tables=TABLES)
-    ran = run(made, stream_, cuts=[400])
+    ran = run_stream(made, stream_, cuts=[400])
     for action in ("restart", "note"):
         hand = ByHand(algorithm, action)
         expected = [hand.learn(x, y) for x, y in found]
@@ -136,7 +139,7 @@ def diagonal_arow(found: list[tuple[dict[str, float], int]], r: float = 1.0) -> 
 def test_relaxed_variances_begin_anew_and_weights_do_not() -> None:
     found = list(examples(2, 900, 150))
     stream_ = rows(("k", {"label": y, "features": x}) for x, y in found)
-    ran = run(plan(learner("arow", "relax", r=1.0), tables=TABLES), stream_, cuts=[1, 500])
+    ran = run_stream(plan(learner("arow", "relax", r=1.0), tables=TABLES), stream_, cuts=[1, 500])
     expected, drifts = diagonal_arow(found)
     assert [int(row["predicted"]) for row in ran.in_order("predictions")] == expected
     assert len(ran.tables["drifts"]) == drifts > 2
@@ -146,7 +149,7 @@ def test_relaxed_variances_begin_anew_and_weights_do_not() -> None:
 def test_relaxed_triangles_are_those_of_a_new_model(covariance: str) -> None:
     made = Learner("x", "arow", task="multiclass", options={"covariance": covariance}, drift="relax")
     stream_ = stream(3, 300, 50, classes=3)
-    bucket = codec.decode(run(plan(made, task="multiclass"), stream_).blobs[0])
+    bucket = codec.decode(run_stream(plan(made, task="multiclass"), stream_).blobs[0])
     arrays, layout = bucket.states[0].arrays, bucket.layout
     before = {name: array.copy() for name, array in arrays.items()}
     adapt.begin_anew(bucket.learners[0], layout, 1, arrays)
@@ -171,8 +174,8 @@ MANY = [
 def test_drifts_do_not_depend_on_batches(cuts: list[int], buckets: int, seed: int) -> None:
     found = stream(5, 360, 30)
     made = plan(*{x.name: x for x in MANY}.values(), tables=TABLES, window=20)
-    whole = run(made, found)
-    cut = run(made, found, cuts=cuts, buckets=buckets, shuffle=seed)
+    whole = run_stream(made, found)
+    cut = run_stream(made, found, cuts=cuts, buckets=buckets, shuffle=seed)
     assert_told_of_drifts(whole)
     assert cut.in_order("drifts") == whole.in_order("drifts")
     assert cut.models == whole.models
@@ -192,11 +195,11 @@ def test_a_multiclass_stream_in_pieces_is_the_whole() -> None:
         task="multiclass", tables=TABLES,
     )  # fmt: skip
     found = stream(7, 450, 60, classes=3)
-    whole = run(made, found)
+    whole = run_stream(made, found)
     assert len(whole.tables["drifts"]) > 4
-    assert run(made, found, cuts=[*range(1, 450, 13)]).in_order("drifts") == whole.in_order("drifts")
-    in_memory = run(made, found, cuts=[100, 200], in_memory=True)
-    assert_same(in_memory, run(made, found, cuts=[100, 200]))
+    assert run_stream(made, found, cuts=[*range(1, 450, 13)]).in_order("drifts") == whole.in_order("drifts")
+    in_memory = run_stream(made, found, cuts=[100, 200], in_memory=True)
+    assert_same(in_memory, run_stream(made, found, cuts=[100, 200]))
 
 
 def test_labels_that_come_later_are_tested_when_they_come() -> None:
@@ -209,10 +212,10 @@ def test_labels_that_come_later_are_tested_when_they_come() -> None:
             order.append({"id": str(i - late), "label": found[i - late][1]})
     stream_ = rows(("k", value) for value in order)
     made = plan(learner("pa1", "restart"), learner("arow", "relax"), tables=TABLES)
-    whole = run(made, stream_)
+    whole = run_stream(made, stream_)
     assert len(whole.tables["drifts"]) > 2
     for cuts in ([1, 2, 3, 200], [*range(5, 560, 5)]):
-        cut = run(made, stream_, cuts=cuts)
+        cut = run_stream(made, stream_, cuts=cuts)
         assert cut.in_order("drifts") == whole.in_order("drifts")
         assert cut.models == whole.models
     # The test sees mistakes of the score that an example had when it came, in the order of the labels.
@@ -234,7 +237,7 @@ def test_labels_that_come_later_are_tested_when_they_come() -> None:
 def test_metrics_flag_the_batch_of_a_drift() -> None:
     found = stream(5, 360, 30)
     cuts = [*range(20, 360, 20)]
-    ran = run(plan(learner("pa1", "restart"), Learner("plain", "pa1"), tables=TABLES), found, cuts=cuts)
+    ran = run_stream(plan(learner("pa1", "restart"), Learner("plain", "pa1"), tables=TABLES), found, cuts=cuts)
     flagged = [row for row in ran.tables["metrics"] if row["drift"]]
     batches = {(row["key"], int(np.searchsorted(cuts, row["offset"], side="right"))) for row in ran.tables["drifts"]}
     assert len(flagged) == len(batches) > 3
@@ -260,6 +263,19 @@ def test_one_model_and_evaluate_agree() -> None:
     assert report["drifts"] > 2
     assert report["error"] < evaluate(given, "arow")["error"] / 2
     assert "drifts" not in evaluate(given, "arow")
+
+
+def test_the_command_line_takes_an_action_or_its_options(run: Any) -> None:  # noqa: F811
+    for word, drift_ in (("relax", "relax"), ("{action: relax, threshold: 5e0}", {"action": "relax", "threshold": 5})):
+        status, out, _ = run("evaluate", "internet_ads", "--learner", "arow", "--drift", word, "--json")
+        expected = evaluate(datasets.path("internet_ads"), "arow", drift=drift_)
+        found = json.loads(out)
+        assert (status, found["drifts"], found["mistakes"]) == (0, expected["drifts"], expected["mistakes"])
+    assert expected["drifts"] > 0
+    status, _, err = run("evaluate", "internet_ads", "--drift", "{action: ")
+    assert (status, "--drift" in err, "Traceback" in err) == (2, True, False)
+    status, _, err = run("evaluate", "internet_ads", "--drift", "forget")
+    assert (status, "action must be 'note' or 'restart' or 'relax'" in err) == (1, True)
 
 
 @pytest.mark.parametrize(

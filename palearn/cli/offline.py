@@ -27,6 +27,7 @@ from palearn.cli.shared import (
     print_rows,
     progress,
     usage,
+    value_of,
 )
 from palearn.errors import FileFormatError, LearnerError, shown
 from palearn.learners import LEARNERS
@@ -143,7 +144,7 @@ def _learners(names: list[str], params: dict[str, Any], task: str, tie: str, dri
             raise LearnerError(f"-p {given}: none of {', '.join(names)} has such a hyper-parameter")
         for name in takers:
             options[name][parameter] = value
-    told = None if drift is None else yaml.safe_load(drift)
+    told = None if drift is None else value_of("--drift", drift)
     return [Learner(name, name, task=task, tie=tie, options=options[name], drift=told) for name in names]
 
 

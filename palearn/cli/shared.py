@@ -130,18 +130,23 @@ def column_kinds(
 
 def assignments(given: list[str]) -> dict[str, Any]:
     """Return ``-p NAME=VALUE`` options; a value that is a number is one."""
-    from palearn.config import read_yaml
-
     out: dict[str, Any] = {}
     for item in given:
         name, equals, text = item.partition("=")
         if not equals:
             usage(f"-p takes NAME=VALUE, got {item!r}")
-        try:
-            out[name] = read_yaml(text, f"-p {name}")
-        except ConfigError as error:
-            usage(str(error))
+        out[name] = value_of(f"-p {name}", text)
     return out
+
+
+def value_of(option: str, text: str) -> Any:
+    """Return an option's value, as the configuration would read it."""
+    from palearn.config import read_yaml
+
+    try:
+        return read_yaml(text, option)
+    except ConfigError as error:
+        usage(str(error))
 
 
 def usage(message: str) -> NoReturn:

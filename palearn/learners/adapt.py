@@ -76,12 +76,13 @@ class _Run:
 
     def again(self, k: int, before: dict[str, FloatArray]) -> None:
         """Learn a key's rows again from its numbers ``before``, and begin anew after each drift."""
+        places = {spec.name: slice(*spec.runs(self._layout)[k : k + 2]) for spec in self._learner.arrays}
         rows = np.flatnonzero(self._views[0].key == k)
         at, high = int(rows[0]), int(rows[-1]) + 1
-        self._put_back(k, {name: before[name][place] for name, place in self._places(k).items()})
+        self._put_back(places, {name: before[name][place] for name, place in places.items()})
         size = 1 + int(np.flatnonzero(self.found[at:high])[0])
         while at < high:
-            start = {name: self._arrays[name][place].copy() for name, place in self._places(k).items()}
+            start = {name: self._arrays[name][place].copy() for name, place in places.items()}
             stop = min(high, at + size)
             self.go(at, stop)
             told = np.flatnonzero(self.found[at:stop])
@@ -89,18 +90,14 @@ class _Run:
             if told.size:
                 end = at + int(told[0]) + 1
                 if end < stop:  # what came after it was learned as if nothing had been
-                    self._put_back(k, start)
+                    self._put_back(places, start)
                     self.go(at, end)
                 begin_anew(self._learner, self._layout, k, self._arrays)
                 stop, size = end, _AT_FIRST
             at = stop
 
-    def _places(self, k: int) -> dict[str, slice]:
-        """Return where a key's numbers are in each array."""
-        return {spec.name: slice(*spec.runs(self._layout)[k : k + 2]) for spec in self._learner.arrays}
-
-    def _put_back(self, k: int, numbers: dict[str, FloatArray]) -> None:
-        for name, place in self._places(k).items():
+    def _put_back(self, places: dict[str, slice], numbers: dict[str, FloatArray]) -> None:
+        for name, place in places.items():
             self._arrays[name][place] = numbers[name]
 
 
