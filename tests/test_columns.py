@@ -68,7 +68,7 @@ def small_blocks(size: int) -> Iterator[None]:
 
 
 LABELS = ["1", "+1", "-1", "1.0", "0", "2", "-0.0", "spam", "ham", "1e0", "12345678", "123456789", "true", ""]
-ODD_LABELS = ["nan", "inf", "1_0", "a-label-of-many-bytes", "é", "1:2", "٣", "1\x00", "#", "x#y"]
+ODD_LABELS = ["nan", "inf", "1_0", "a-label-of-many-bytes", "é", "1:2", "٣", "1\x00", "\x001", "\x00", "#", "x#y"]
 INDICES = ["1", "2", "3", "4", "10", "0", "123456", "999999999999999999"]
 ODD_INDICES = ["007", "a", "(bias)", "1000000000000000000", "é", "", "-1", "+1", "1:2", "x" * 600]
 VALUES = ["1", "0.5", "-2", "+3", "1e-3", "1E+2", "5.", "-.25", "-0", "1e22", "0.1", "3e0", "00001"]
@@ -192,6 +192,18 @@ def test_a_line_among_plain_ones(tmp_path: Path, line: bytes, names: list[str] |
     path = tmp_path / "a.svm"
     path.write_bytes(b"1 1:1 2:1 3:-1\n-1 1:2\n1 1:1 3:2\n-1 3:1\n" + 2 * (line + b"\n") + b"1 2:1\n-1 1:1")
     assert by_columns(path, plan, names, 1, None, 1) == by_records(path, plan, names, 1, None, 3)
+
+
+def test_zero_bytes_before_a_label_make_another_label(tmp_path: Path) -> None:
+    """As integers they would be the same, and only zero bytes the same as no label at all."""
+    plan = streams.plan(
+        streams.learner("pa1", task="multiclass"), tables=frozenset(), max_features=None, task="multiclass"
+    )
+    path = tmp_path / "a.svm"
+    path.write_bytes(b"\x00\x00 1:1\n\x00a 1:1\na 1:1\n\x00\x00 1:2\n# no label\n\x00a 1:2\na 1:2\n")
+    assert by_columns(path, plan, None, 1, None, 1) == by_records(path, plan, None, 1, None, 9)
+    (block,) = files.columns(path, Vocabulary(), limit=10, signed=False)
+    assert [block.labels[code] for code in block.code] == ["\0\0", "\0a", "a", "\0\0", "\0a", "a"]
 
 
 @pytest.mark.parametrize("name", ["pa1", "arow"])

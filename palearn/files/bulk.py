@@ -95,7 +95,8 @@ class Bulk:
             code = self._codes[word] = len(self._labels)
             self._labels.append(as_label(word))
             raw = word.encode()
-            if len(raw) <= scan.LABEL_BYTES:
+            # The kernel reads no other: zero bytes before a label would not change the integer that it is.
+            if len(raw) <= scan.LABEL_BYTES and word.isascii() and word.isprintable():
                 self._label_table = _enlarged(self._label_table, code)
                 scan.insert(self._label_table, int.from_bytes(raw), code)
         return self._codes[word]
