@@ -3,8 +3,9 @@
 from palearn.learners import adapt, drift
 from palearn.learners.arrays import ArraySpec, Layout, Outcome, Rows, empty_outcome, layout_of, pointers
 from palearn.learners.growth import grown, without_features
+from palearn.learners.learner import TIES, Learner
 from palearn.learners.parameters import Parameter
-from palearn.learners.table import LEARNERS, TASKS, TIES, Algorithm, Learner
+from palearn.learners.table import LEARNERS, TASKS, Algorithm
 
 __all__ = [
     "LEARNERS",

@@ -7,7 +7,7 @@ import numpy as np
 from palearn.learners.arrays import Layout, Outcome, Rows, layout_of
 from palearn.learners.drift import STATE, Drift, test
 from palearn.learners.growth import grown
-from palearn.learners.table import Learner
+from palearn.learners.learner import Learner
 from palearn.types import FloatArray, IntArray
 
 #: So many rows are learned at a time after a drift; twice as many each time that there is none.

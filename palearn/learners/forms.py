@@ -30,7 +30,7 @@ SIGMA, FACTORS = "sigma", "factors"
 
 
 class Form(Protocol):
-    """What :class:`palearn.learners.table.Learner` asks of a form; ``tie``: score 0 is positive."""
+    """What :class:`palearn.learners.learner.Learner` asks of a form; ``tie``: score 0 is positive."""
 
     def arrays(self, params: Params) -> tuple[ArraySpec, ...]:
         """Return the arrays a learner with these parameters keeps."""
