@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from palearn import codec, results
+from palearn import codec, results, table_schemas
 from palearn.assembly import Assembled, Assembly, Limits, More
 from palearn.errors import RecordError, StateFormatError
 from palearn.examples import Flat, concatenate, flatten
@@ -99,7 +99,7 @@ class Bucket:
         self._scored: set[str] = set()
         self._drifted: set[results.Pair] = set()
         self._drifts: list[results.Drifted] = []
-        self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in results.TABLES}
+        self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in table_schemas.TABLES}
         self._rejected: list[Rejected] = []
         decode = partial(_decode_part, plan.forms)
         self._assembly = Assembly(self.models, plan.limits, decode)
@@ -146,7 +146,7 @@ class Bucket:
             self._rows["expired"] += results.expired_rows(self._assembly.expired)
         self._assembly.expired = []
         out = {name: pa.Table.from_batches(rows) for name, rows in self._rows.items() if rows}
-        self._rows = {name: [] for name in results.TABLES}
+        self._rows = {name: [] for name in table_schemas.TABLES}
         return out
 
     # -- rejecting and bounding -----------------------------------------------------------------------

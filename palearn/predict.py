@@ -18,8 +18,8 @@ from palearn.errors import ConfigError, FileFormatError
 from palearn.files import Line
 from palearn.intake import Chunk
 from palearn.models import Models
-from palearn.results import MODELS
 from palearn.scoring import Scored
+from palearn.table_schemas import MODELS
 
 #: A row a scored record and learner: where the record stands in its file, and what is said of it.
 SCHEMA = scoring.SCHEMA.set(0, pa.field("line", pa.int64()))

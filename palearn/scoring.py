@@ -27,7 +27,8 @@ from palearn.labels import Known, classify, default_labels
 from palearn.learners import LEARNERS, Learner
 from palearn.models import Examples, Models, Settings
 from palearn.records import Label, Record, label_text
-from palearn.results import PREDICTIONS, Texts
+from palearn.results import Texts
+from palearn.table_schemas import PREDICTIONS
 from palearn.types import FloatArray, IntArray
 
 #: What is read of a models table.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from palearn import results
+from palearn import results, table_schemas
 from palearn.bucket import Bucket, Plan, Summary
 from palearn.spark.store import Store
 from tests.streams import Row, chunk
@@ -76,4 +76,4 @@ class Job:
 def _account(summary: Summary) -> pa.Table:
     row = {"records": summary.records, **summary.fates, "reasons": list(summary.reasons.items())}
     counts = {"keys_evicted": summary.keys_evicted, "features_evicted": summary.features_evicted}
-    return pa.Table.from_pylist([row | counts], results.ACCOUNTS)
+    return pa.Table.from_pylist([row | counts], table_schemas.ACCOUNTS)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palearn
-from palearn import codec, results
+from palearn import codec, results, table_schemas
 from palearn.assembly import Limits
 from palearn.bucket import Bucket, Plan
 from palearn.config import parse
@@ -66,7 +66,7 @@ def all_at_once(plan: Plan, messages: list[Message]) -> Bucket:
 
 def tables(found: list[Bucket]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of some batches by table, in the order of the records."""
-    out: dict[str, list[dict[str, Any]]] = {name: [] for name in results.TABLES}
+    out: dict[str, list[dict[str, Any]]] = {name: [] for name in table_schemas.TABLES}
     for bucket in found:
         for name, table in bucket.results().items():
             out[name] += sorted(table.to_pylist(), key=lambda row: (row.get("offset", 0), row.get("learner", "")))

@@ -19,7 +19,7 @@ from palearn import records
 from palearn.config.schema import Config
 from palearn.learners import LEARNERS, Learner, drift
 from palearn.learners.parameters import Parameter
-from palearn.results import ACCOUNTS, TABLES
+from palearn.table_schemas import ACCOUNTS, TABLES
 
 ROOT = Path(__file__).parents[1]
 #: What stands for the name of an entry of a mapping.

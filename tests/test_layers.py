@@ -32,6 +32,7 @@ LAYERS = (
     "river",
     "sklearn",
     "__init__",  # the package's own front: make, from_bytes, learners
+    "table_schemas",
     "results",
     "intake",
     "bucket",

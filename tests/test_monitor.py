@@ -16,11 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from palearn.bucket import Summary
 from palearn.config import Config, Prometheus, parse
 from palearn.errors import ConfigError
-from palearn.results import METRICS
 from palearn.spark import stream
 from palearn.spark.monitor import Monitor, serving
 from palearn.spark.sinks import Written
 from palearn.spark.worst import Ranking
+from palearn.table_schemas import METRICS
 
 HOSTILE = [
     'a"b\\c\nd', "a\\nb", "a\nb", "x" * 5000, "x" * 4999 + "y", "<script>alert(1)</script>", '"} 1\nup 0', "\u202eevil",

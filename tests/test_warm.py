@@ -13,7 +13,7 @@ from palearn import codec, warm
 from palearn.bucket import Bucket, Plan
 from palearn.errors import ConfigError
 from palearn.models import Models, merged
-from palearn.results import MODELS
+from palearn.table_schemas import MODELS
 from tests.golden import rebuild
 from tests.streams import Row, bits, chunk, learner, plan, rows, run
 from tests.test_codec import GOLDEN

@@ -15,7 +15,7 @@ from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner
 from palearn.models import Settings
 from palearn.records import PLAIN, Encoding, Form, LabelValue
-from palearn.results import TABLES
+from palearn.table_schemas import TABLES
 
 Count = Annotated[int, Meta(ge=1)]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from palearn import results, tables
+from palearn import table_schemas, tables
 from palearn.spark.store import Store
 from palearn.types import FloatArray, IntArray
 
@@ -31,8 +31,8 @@ _READ = (
 )  # fmt: skip
 #: Whether drift was seen in the batch; outputs of jobs that do not look for it have no such column.
 _DRIFT = pa.field("drift", pa.bool_())
-METRICS = pa.schema([*(results.METRICS.field(name) for name in _READ), _DRIFT])
-_ACCOUNTS = pa.schema([x for x in results.ACCOUNTS if x.name != "offsets"])
+METRICS = pa.schema([*(table_schemas.METRICS.field(name) for name in _READ), _DRIFT])
+_ACCOUNTS = pa.schema([x for x in table_schemas.ACCOUNTS if x.name != "offsets"])
 #: So many of the newest drift events are kept whole.
 KEPT_DRIFTS = 50
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from palearn import plots, results, tables
+from palearn import plots, table_schemas, tables
 from palearn.bucket import FATES
 from palearn.errors import FileFormatError, shown
 from palearn.report import charts
@@ -108,7 +108,7 @@ def _options(found: History) -> list[tuple[str, str]]:
     batches = tables.batches(found.path, "models")
     if not batches:
         return []
-    schema = pa.schema([results.MODELS.field(name) for name in ("learner", "algorithm", "params")])
+    schema = pa.schema([table_schemas.MODELS.field(name) for name in ("learner", "algorithm", "params")])
     rows = tables.columns(found.path, "models", schema, batch=batches[-1])
     known = {row["learner"]: row for row in rows.group_by(schema.names).aggregate([]).to_pylist()}
     return [
@@ -197,7 +197,7 @@ def _reasons(found: History, total: Batch) -> list[dict[str, Any]]:
     counts, examples = dict(total.reasons), {}
     if tables.batches(found.path, "rejected"):
         names = ("topic", "partition", "offset", "reason", "detail")
-        rows = tables.columns(found.path, "rejected", pa.schema([results.REJECTED.field(name) for name in names]))
+        rows = tables.columns(found.path, "rejected", pa.schema([table_schemas.REJECTED.field(name) for name in names]))
         grouped = rows.group_by("reason", use_threads=False).aggregate(
             [("detail", "count"), *((name, "first") for name in names if name != "reason")]
         )
@@ -211,7 +211,7 @@ def _expired(found: History) -> list[tuple[str, int]]:
     """Return by which bound parts left that had waited, and how many."""
     if not tables.batches(found.path, "expired"):
         return []
-    rows = tables.columns(found.path, "expired", pa.schema([results.EXPIRED.field("reason")]))
+    rows = tables.columns(found.path, "expired", pa.schema([table_schemas.EXPIRED.field("reason")]))
     counts = [(x["values"], x["counts"]) for x in rows["reason"].value_counts().to_pylist()]
     return sorted(counts, key=lambda item: (-item[1], item[0]))
 

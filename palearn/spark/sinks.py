@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from palearn import results
+from palearn import results, table_schemas
 from palearn.bucket import Summary
 from palearn.config import Config
 from palearn.spark.checkpoint import taken
@@ -137,7 +137,7 @@ class Sink:
                 "offsets": offsets,
                 "empty_offsets": None if offsets is None else _span(offsets) - summary.records,
             }
-            rows["accounts"] = pa.Table.from_pylist([account], results.ACCOUNTS)
+            rows["accounts"] = pa.Table.from_pylist([account], table_schemas.ACCOUNTS)
         if output.metrics:
             rows["metrics"] = pa.Table.from_batches([results.total_rows(totals)])
         for name, table in rows.items():

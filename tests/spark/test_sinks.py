@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from palearn import records, results, tables
+from palearn import records, table_schemas, tables
 from palearn.errors import PalearnError
 from palearn.records import Record
 from tests.spark.conftest import (
@@ -31,7 +31,7 @@ from tests.spark.conftest import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("spark")]
 
-SCHEMAS = {**results.TABLES, "accounts": results.ACCOUNTS}
+SCHEMAS = {**table_schemas.TABLES, "accounts": table_schemas.ACCOUNTS}
 GOOD = b'{"label": 1, "features": {"x": 1}}'
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from palearn import results
+from palearn import table_schemas
 from palearn.config import Config
 from palearn.errors import ConfigError, PalearnError, StreamError
 from palearn.spark.checkpoint import batches_of, locked
@@ -371,7 +371,7 @@ def test_batches_that_the_accounts_do_not_tell(tmp_path: Path) -> None:
     row = {"topic": "t", "partition": 0, "start": 0, "end": 5}
 
     def write(batch: int, offsets: list[dict[str, Any]] | None) -> None:
-        account = pa.Table.from_pylist([{"records": 5, "offsets": offsets}], results.ACCOUNTS)
+        account = pa.Table.from_pylist([{"records": 5, "offsets": offsets}], table_schemas.ACCOUNTS)
         Folder(str(out)).write_table(account, "accounts", f"batch_id={batch}", "part.parquet")
 
     write(0, [row])

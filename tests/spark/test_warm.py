@@ -15,7 +15,7 @@ from pandas.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from palearn import cli, codec, results, tables, warm
+from palearn import cli, codec, results, table_schemas, tables, warm
 from palearn.bucket import Bucket, Chunk
 from palearn.config import Config
 from palearn.errors import ConfigError, StreamError
@@ -332,11 +332,11 @@ def test_what_does_not_fit_is_one_sentence(broker: str, history: History, spark:
         begin(spark, anew(broker, history, tmp_path), tmp_path)
     newer = tmp_path / "newer/models/batch_id=0"
     newer.mkdir(parents=True)
-    rows = results.MODELS.empty_table().append_column("x", pa.array([], pa.int8()))
+    rows = table_schemas.MODELS.empty_table().append_column("x", pa.array([], pa.int8()))
     pa.parquet.write_table(rows.drop_columns("labels"), newer / "part.parquet")
     with pytest.raises(ConfigError, match="is no models table: it has no column labels"):
         begin(spark, anew(broker, history, tmp_path), tmp_path / "newer")
-    row = pa.Table.from_pandas(models_of(history.out).head(1), results.MODELS, preserve_index=False)
+    row = pa.Table.from_pandas(models_of(history.out).head(1), table_schemas.MODELS, preserve_index=False)
     at = row.schema.get_field_index("format_version")
     row = row.set_column(at, "format_version", pa.array([codec.VERSION + 1], pa.int32()))
     pa.parquet.write_table(row, newer / "part.parquet")
