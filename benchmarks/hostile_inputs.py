@@ -30,8 +30,8 @@ from palearn.files.bulk import Bulk
 from palearn.files.text import guarded
 from palearn.intake import Chunk, check
 from palearn.learners import LEARNERS, Learner
-from palearn.models import Settings
 from palearn.records import PLAIN, Encoding, Form, Record, key_of
+from palearn.state import Settings
 
 MB = 2**20
 #: Values that lengths, offsets and places are overwritten with.

@@ -16,9 +16,10 @@ import msgspec
 from msgspec import Meta
 
 from palearn.errors import RecordError, StateFormatError
-from palearn.models import Models, Settings
+from palearn.models import Models
 from palearn.records import Label, LabelValue, Record, event_time, label_text
 from palearn.rooms import Part, Room, Waiting
+from palearn.state import Settings
 
 Count = Annotated[int, Meta(ge=1)]
 

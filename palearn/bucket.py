@@ -21,10 +21,11 @@ from palearn.intake import Accepted, Chunk, Value, check
 from palearn.labels import classify
 from palearn.learners import Learner, Outcome
 from palearn.metrics import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
-from palearn.models import Drift, Earlier, Examples, Models, Settings
+from palearn.models import Drift, Earlier, Examples, Models
 from palearn.records import PLAIN, Form, Record, decode_value, encode
 from palearn.results import Rejected
 from palearn.rooms import Part, Score
+from palearn.state import Settings
 from palearn.types import IntArray
 
 FATES = ("learned", "scored", "waiting", "duplicate", "rejected", "expired")

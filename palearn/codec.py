@@ -47,8 +47,9 @@ from palearn.errors import NewerFormatError, StateFormatError
 from palearn.examples import Vocabulary
 from palearn.labels import Known, as_texts
 from palearn.learners import TASKS, Learner, layout_of, pointers
-from palearn.models import LearnerState, Models, Settings
+from palearn.models import Models
 from palearn.records import Label, check_label
+from palearn.state import LearnerState, Settings
 from palearn.types import FloatArray, Int32Array, IntArray
 
 MAGIC = b"PALN"

@@ -14,8 +14,9 @@ from palearn.examples import Flat, concatenate
 from palearn.labels import classify
 from palearn.learners import Learner
 from palearn.metrics import CHANGED, LAST_OFFSET, LAST_SEEN
-from palearn.models import Examples, Models, Settings
+from palearn.models import Examples, Models
 from palearn.records import Label
+from palearn.state import Settings
 from palearn.types import BoolArray, Int32Array, IntArray
 
 

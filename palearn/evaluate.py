@@ -22,9 +22,10 @@ from palearn.intake import Chunk, Value
 from palearn.learners import Learner
 from palearn.metrics import MISTAKES, UPDATES, N
 from palearn.model import check_views
-from palearn.models import Models, Settings
+from palearn.models import Models
 from palearn.records import LabelValue, Record, record_key
 from palearn.scoring import score
+from palearn.state import Settings
 
 #: The key of every example when none is asked for.
 ONE_KEY = "all"

@@ -14,9 +14,10 @@ from palearn.examples import flatten
 from palearn.labels import Known, classify, default_labels, start
 from palearn.learners import LEARNERS, Learner, Outcome
 from palearn.metrics import N_LEARNED, N_SEEN, UPDATES
-from palearn.models import Examples, Models, Settings
+from palearn.models import Examples, Models
 from palearn.records import BIAS, LabelValue, Record, check_label, numbers
 from palearn.shortcut import Shortcut
+from palearn.state import Settings
 from palearn.types import FloatArray
 
 _KEY = ""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from palearn import metrics
+from palearn import metrics, runs
 from palearn.assembly import Expired
 from palearn.codec import VERSION
 from palearn.errors import RecordError
@@ -109,7 +109,7 @@ class Texts:
 
     def of(self, keys: IntArray) -> pa.Array:
         """Return the labels of some of the keys, a list a key."""
-        ptr, at = _ranges(self._start[keys], self._size[keys])
+        ptr, at = runs.ranges(self._start[keys], self._size[keys])
         return pa.ListArray.from_arrays(pa.array(ptr), self._names.take(pa.array(at)))
 
     def name(self, key: IntArray, number: IntArray) -> pa.Array:
@@ -170,7 +170,7 @@ def metric_rows(models: Models, keys: IntArray, texts: Texts, drifted: Set[Pair]
     window_n = np.minimum(n, models.settings.window)
     shared = _key_and_place(models, keys)
     baseline = _ratio(models.counts[keys, BASELINE_MISTAKES], n[keys])
-    ptr, at = _ranges(models.class_ptr[keys], np.diff(models.class_ptr)[keys])
+    ptr, at = runs.ranges(models.class_ptr[keys], np.diff(models.class_ptr)[keys])
     labels = texts.of(keys).values
     for learner, state in zip(models.learners, models.states, strict=True):
         counts, sums = state.counts[keys], state.sums[keys]
@@ -314,19 +314,6 @@ def _list(ptr: Any, values: Any) -> pa.Array:
 
 def _by_label(models: Models, keys: IntArray, allowed: BoolArray, array: FloatArray) -> pa.Array:
     return _list(*_label_major(array, models.layout, keys, models.feature_ptr, models.feature, allowed))
-
-
-@njit(cache=True)
-def _ranges(start, size):  # type: ignore[no-untyped-def]
-    """Return the pointers and the positions of runs that begin at ``start`` and have ``size`` items."""
-    out = np.zeros(start.size + 1, np.int32)
-    for i in range(start.size):
-        out[i + 1] = out[i] + size[i]
-    at = np.empty(out[-1], np.int64)
-    for i in range(start.size):
-        for j in range(size[i]):
-            at[out[i] + j] = start[i] + j
-    return out, at
 
 
 @njit(cache=True)

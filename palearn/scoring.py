@@ -25,9 +25,10 @@ from palearn.examples import Flat, flatten
 from palearn.intake import Accepted, Chunk, Fault, check
 from palearn.labels import Known, classify, default_labels
 from palearn.learners import LEARNERS, Learner
-from palearn.models import Examples, Models, Settings
+from palearn.models import Examples, Models
 from palearn.records import Label, Record, label_text
 from palearn.results import Texts
+from palearn.state import Settings
 from palearn.table_schemas import PREDICTIONS
 from palearn.types import FloatArray, IntArray
 

@@ -23,7 +23,7 @@ import msgspec
 from palearn.errors import ConfigError, LearnerError
 from palearn.evaluate import Examples, race
 from palearn.learners import LEARNERS, Learner
-from palearn.models import Settings
+from palearn.state import Settings
 
 #: The part of the examples that chooses ends at a multiple of so many records.
 _PIECE = 500

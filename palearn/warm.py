@@ -13,8 +13,9 @@ from palearn.labels import Known, default_labels
 from palearn.learners import Learner, drift
 from palearn.learners.forms import SIGMA, WEIGHTS
 from palearn.metrics import UPDATED_BATCH
-from palearn.models import Models, Settings
+from palearn.models import Models
 from palearn.records import Label, label_text
+from palearn.state import Settings
 
 #: The batch that models which a job begins with stand for.
 BEFORE = -1

@@ -14,8 +14,8 @@ import numpy as np
 
 from palearn.bucket import FATES, Bucket, Chunk, Plan, Summary
 from palearn.learners import Learner
-from palearn.models import Settings
 from palearn.records import Record
+from palearn.state import Settings
 
 ALL_TABLES = frozenset(("models", "metrics", "predictions", "rejected"))
 

@@ -14,10 +14,10 @@ from palearn import datasets
 from palearn.assembly import Limits
 from palearn.bucket import Bucket, Plan
 from palearn.learners import Learner
-from palearn.models import Settings
 from palearn.records import record_key
 from palearn.results import Texts, model_rows
 from palearn.river import AROWClassifier, PAClassifier, PAMClassifier, SPAClassifier
+from palearn.state import Settings
 from tests.test_assembly import chunk
 
 PEOPLE = 3000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palearn import datasets, make, models
+from palearn import datasets, make, runs
 from palearn.bucket import Bucket, Plan
 from palearn.evaluate import evaluate
 from palearn.learners import growth
@@ -255,7 +255,7 @@ def test_making_room_while_keys_are_new_writes_nothing_where_it_does_not_belong(
 ) -> None:
     # Compiled code does not check its bounds; the same functions in plain Python do.
     for module, names in (
-        (models, ("_spread", "_append", "_take")),
+        (runs, ("spread", "append", "take")),
         (growth, ("_grow_weights", "_grow_packed", "_grow_joint")),
     ):
         for name in names:

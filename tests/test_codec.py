@@ -17,7 +17,8 @@ import palearn
 from palearn import codec, metrics
 from palearn.bucket import Bucket
 from palearn.errors import StateFormatError
-from palearn.models import Models, Settings
+from palearn.models import Models
+from palearn.state import Settings
 from tests.golden import rebuild
 from tests.streams import chunk, learner, plan, rows, run
 

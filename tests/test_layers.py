@@ -21,6 +21,8 @@ LAYERS = (
     "labels",
     "examples",
     "matrix",
+    "runs",
+    "state",
     "models",
     "rooms",
     "assembly",

@@ -13,7 +13,8 @@ from palearn import codec, predict, records, results, scoring
 from palearn.bucket import Bucket, Plan
 from palearn.errors import ConfigError
 from palearn.learners import Learner
-from palearn.models import Models, Settings
+from palearn.models import Models
+from palearn.state import Settings
 from tests.asked import KINDS, write_models
 from tests.streams import Row, bits, chunk, learner, plan, rows
 from tests.test_cli import run  # noqa: F401 - a fixture

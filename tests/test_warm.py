@@ -12,7 +12,7 @@ import palearn
 from palearn import codec, warm
 from palearn.bucket import Bucket, Plan
 from palearn.errors import ConfigError
-from palearn.models import Models, merged
+from palearn.models import Models
 from palearn.table_schemas import MODELS
 from tests.golden import rebuild
 from tests.streams import Row, bits, chunk, learner, plan, rows, run
@@ -278,14 +278,14 @@ def test_keys_that_are_parted_and_joined_again_are_the_same_bytes(path: Path) ->
     models = codec.decode(path.read_bytes())
     whole = codec.encode(models)
     if not models.keys:
-        assert codec.encode(merged([models, models])) == whole
+        assert codec.encode(Models.merged([models, models])) == whole
         return
     alone = [codec.decode(codec.encode(models.of_keys(np.array([k])))) for k in range(len(models.keys))]
-    assert codec.encode(merged(alone)) == whole
-    assert codec.encode(merged([merged(alone[:1]), merged(alone[1:])])) == whole
+    assert codec.encode(Models.merged(alone)) == whole
+    assert codec.encode(Models.merged([Models.merged(alone[:1]), Models.merged(alone[1:])])) == whole
     assert codec.encode(models) == whole  # taking apart leaves it as it was
     nobody = models.of_keys(np.zeros(0, np.int64))
-    assert codec.encode(merged([nobody, *alone])) == whole
+    assert codec.encode(Models.merged([nobody, *alone])) == whole
 
 
 @pytest.mark.parametrize("name", ["parts", "multiclass", "full", "joint", "means", "views", "bounded"])
@@ -304,7 +304,7 @@ def test_buckets_that_are_dealt_anew_half_way_change_nothing(name: str, first: i
     found: dict[tuple[str, str], Any] = {}
     described = {}
     for number, of in parts.items():
-        bucket = Bucket(made, codec.encode(merged(of)), 0)
+        bucket = Bucket(made, codec.encode(Models.merged(of)), 0)
         bucket.learn(chunk([row for row in stream[cut:] if sum(row.key or b"") % second == number]))
         for table_, rows_ in bucket.results().items():
             for row in rows_.to_pylist():
@@ -328,7 +328,7 @@ def test_every_learner_goes_on_in_another_bucket(variant: Variant) -> None:
     random.Random(1).shuffle(items)
     stream = rows(items)
     before = codec.decode(run(made, stream[:36]).blobs[0])
-    bucket = Bucket(made, codec.encode(merged([before.of_keys(np.array([k])) for k in (2, 0, 1)])))
+    bucket = Bucket(made, codec.encode(Models.merged([before.of_keys(np.array([k])) for k in (2, 0, 1)])))
     bucket.learn(chunk(stream[36:]))
     assert by_place(bucket.results()["models"].to_pylist()) == by_place(learned(made, stream))
 
@@ -340,7 +340,7 @@ def test_buckets_of_other_names_share_none() -> None:
         run(made, rows([(key, {"label": 1, "features": {name: 2.0 for name in names}})])).blobs[0]
         for key, names in (("a", "xyz"), ("b", "zwx"))
     )
-    both = merged([codec.decode(one), codec.decode(other)])
+    both = Models.merged([codec.decode(one), codec.decode(other)])
     assert both.vocabulary.names == ["(bias)", "x", "y", "z", "w"]
     assert [row["features"] for row in rows_of(both)] == [["(bias)", *"xyz"], ["(bias)", *"zwx"]]
 

@@ -35,8 +35,9 @@ from palearn.learners import LEARNERS
 if TYPE_CHECKING:
     from palearn.evaluate import Examples, Race
     from palearn.learners import Learner
-    from palearn.models import Models, Settings
+    from palearn.models import Models
     from palearn.search import Tried
+    from palearn.state import Settings
 
 File = Annotated[str, typer.Argument(help=f"A file of examples, - for standard input, or {SHIPPED}.")]
 Task = Annotated[str, typer.Option(help="binary or multiclass.")]

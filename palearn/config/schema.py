@@ -13,8 +13,8 @@ from palearn.config.forms import Schema, TopicForm, form_of
 from palearn.config.section import Section, Text
 from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner
-from palearn.models import Settings
 from palearn.records import PLAIN, Encoding, Form, LabelValue
+from palearn.state import Settings
 from palearn.table_schemas import TABLES
 
 Count = Annotated[int, Meta(ge=1)]

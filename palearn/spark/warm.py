@@ -27,7 +27,7 @@ from palearn import codec, results, warm
 from palearn.config import Config
 from palearn.errors import ConfigError, StreamError
 from palearn.metrics import CHANGED, N_SEEN, UPDATED_BATCH
-from palearn.models import Models, merged
+from palearn.models import Models
 from palearn.spark import failures
 from palearn.spark.checkpoint import KNOWN, has_begun, has_start, known_of, last_commit, locked, start_of, taken
 from palearn.spark.folder import Folder, TableFile
@@ -98,7 +98,7 @@ def _prepare(config: Config, checkpoint: Folder, parts: DataFrame) -> int:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folder, rows = Folder(path), _Rows(rows_in)
         for bucket, blobs in _by_bucket(batches):
-            models = merged([codec.decode(blob) for blob in blobs])
+            models = Models.merged([codec.decode(blob) for blob in blobs])
             models.counts[:, CHANGED], models.counts[_scored(models), UPDATED_BATCH] = 0, BEFORE
             folder.write_bytes(codec.encode(models), "start", f"{bucket}.paln")
             rows.add(models)
