@@ -184,8 +184,8 @@ def state_export(
     master: Master = None,
 ) -> None:
     """Write all models of a stopped job, from its state, as a models table."""
+    from palearn.spark.export import export, learned_up_to
     from palearn.spark.folder import Folder
-    from palearn.spark.warm import export, learned_up_to
 
     keys = export(checkpoint, out, master=master)
     offsets = msgspec.json.encode(learned_up_to(Folder(checkpoint))).decode()

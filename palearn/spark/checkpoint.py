@@ -258,3 +258,14 @@ def has_start(checkpoint: Folder) -> bool:
 def start_of(checkpoint: Folder, bucket: int) -> bytes | None:
     """Return the models that a bucket begins with; None: it begins empty."""
     return checkpoint.read_bytes("start", f"{bucket}.paln")
+
+
+def has_whole_start(checkpoint: Folder) -> bool:
+    """Whether all models that the job of a checkpoint began with are there; what was not all written is none."""
+    done = checkpoint.read("start", "done.json")
+    return done is not None and len(started(checkpoint)) == done["files"]
+
+
+def started(checkpoint: Folder) -> list[int]:
+    """Return the buckets that begin with models."""
+    return [int(name.removesuffix(".paln")) for name in checkpoint.names("start") if name.endswith(".paln")]

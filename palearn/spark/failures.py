@@ -1,9 +1,14 @@
 """Why a stream stopped, in one sentence that says what to do."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from palearn.config import Config
+from palearn.errors import StreamError
 
 _AGAIN = "nothing that was committed is lost: start the job again, and it goes on with the batch that failed"
 
@@ -37,6 +42,16 @@ def own(text: str) -> str | None:
                 "palearn replay)"
             )
     return None
+
+
+@contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """Raise what goes wrong in Spark, where no stream runs, as a StreamError of one sentence."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        text = str(error)
+        raise StreamError(own(text) or f"Spark cannot do it: {text.splitlines()[0]:.500}") from error
 
 
 def _full(found: re.Match[str], config: Config) -> str:

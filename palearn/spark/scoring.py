@@ -22,7 +22,7 @@ from palearn.intake import Chunk, Value
 from palearn.models import Models
 from palearn.records import Record, numbers
 from palearn.spark.folder import Folder
-from palearn.spark.warm import newest, table_of
+from palearn.spark.models_table import newest, table_of
 
 #: What is added to a frame's rows: columns that are those of ``predictions/``, and why a record has no score.
 ADDED = pa.schema([*list(scoring.SCHEMA)[1:], ("fault", pa.string())])

@@ -13,7 +13,7 @@ begins with ``_`` is not read by Spark, DuckDB or pyarrow.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from palearn.errors import StreamError
@@ -168,6 +168,16 @@ def place(folder: Folder, staged: tuple[str, ...], table: str, batch_id: int) ->
     folder.fs.create_dir(folder.at(*first), recursive=True)
     folder.fs.move(folder.at(*staged), folder.at(*first, name))
     folder.fs.move(folder.at(*first), folder.at(table))
+
+
+def require_there(folder: Folder, parts: tuple[str, ...], files: Iterable[str]) -> None:
+    """Raise a StreamError if files that tasks wrote are not there."""
+    missing = sorted({*files} - {*folder.names(*parts)})
+    if missing:
+        raise StreamError(
+            f"{missing[0]} was written, but is not in {folder.at(*parts)} as the driver sees it: the folder must be on "
+            "a file system that all machines share"
+        )
 
 
 def _tables(files: Mapping[str, int]) -> list[str]:

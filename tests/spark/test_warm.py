@@ -19,13 +19,14 @@ from palearn import cli, codec, results, table_schemas, tables, warm
 from palearn.bucket import Bucket, Chunk
 from palearn.config import Config
 from palearn.errors import ConfigError, StreamError
+from palearn.spark import export as export_job
 from palearn.spark import stream as stream_job
 from palearn.spark import warm as warm_job
 from palearn.spark.checkpoint import claimed, last_commit, locked
+from palearn.spark.export import learned_up_to
 from palearn.spark.folder import Folder
 from palearn.spark.sinks import Sink
 from palearn.spark.store import Store
-from palearn.spark.warm import learned_up_to
 from tests.spark.conftest import (
     MASTER,
     Message,
@@ -109,7 +110,7 @@ def history(broker: str, spark: SparkSession, tmp_path_factory: pytest.TempPathF
 
 
 def export(spark: SparkSession, checkpoint: Folder, out: Folder) -> int:
-    return warm_job.export(checkpoint.path, out.path, spark=spark)
+    return export_job.export(checkpoint.path, out.path, spark=spark)
 
 
 def begin(spark: SparkSession, chosen: Config, models: str | Path | None) -> None:
@@ -358,7 +359,7 @@ def test_a_start_that_was_cut_off_begins_again(
 
     chosen = anew(broker, history, tmp_path, "state.buckets=7")
     with monkeypatch.context() as patch:
-        patch.setattr(warm_job, "_publish", kill)
+        patch.setattr(warm_job, "publish", kill)
         with pytest.raises(Killed):
             begin(spark, chosen, history.job.checkpoint)
     start = Path(chosen.checkpoint) / "start"
