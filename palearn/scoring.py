@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from palearn import codec, warm
+from palearn import warm
 from palearn.assembly import is_whole
 from palearn.bucket import Plan
 from palearn.errors import ConfigError, RecordError
@@ -176,8 +176,7 @@ def from_table(rows: pa.Table, only: Iterable[str] = ()) -> Models:
         The rows cannot score, contradict themselves or each other, or have no such learner.
     """
     versions = [version for version in rows.column("format_version").unique().to_pylist() if version is not None]
-    if max(versions, default=0) > codec.VERSION:
-        raise ConfigError(f"the models were written by a newer palearn (format {max(versions)}): upgrade palearn")
+    warm.require_known_format(max(versions, default=None))
     there, wanted = rows.column("learner").unique().to_pylist(), list(dict.fromkeys(only))
     if missing := [name for name in wanted if name not in there]:
         raise ConfigError(f"the models have no learner {missing[0]!r:.80}; they have {', '.join(sorted(there))}")

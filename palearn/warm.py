@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from palearn import codec
 from palearn.errors import ConfigError
 from palearn.labels import Known, default_labels
 from palearn.learners import Learner, drift
@@ -21,6 +22,12 @@ from palearn.state import Settings
 BEFORE = -1
 #: What is read of a models table.
 COLUMNS = ("key", "learner", "params", "labels", "features", "weights", "variances")
+
+
+def require_known_format(version: int | None, where: str = "") -> None:
+    """Raise a ConfigError if rows of a models table are of a format that only a newer palearn knows; None: no rows."""
+    if version is not None and version > codec.VERSION:
+        raise ConfigError(f"the models{where} were written by a newer palearn (format {version}): upgrade palearn")
 
 
 def require_readable(learners: Sequence[Learner]) -> None:

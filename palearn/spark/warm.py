@@ -170,8 +170,7 @@ def _of_table(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
     """Return the models of a models table, the newest row of each key and learner; one part a bucket."""
     table = table_of(spark, source, (*warm.COLUMNS, "format_version"))
     about = table.agg(F.collect_set("learner").alias("names"), F.max("format_version").alias("version")).collect()[0]
-    if about["version"] > codec.VERSION:
-        raise ConfigError(f"{source.path} was written by a newer palearn (format {about['version']}): upgrade palearn")
+    warm.require_known_format(about["version"], f" in {source.path}")
     names = sorted(about["names"])
     known = [learner for learner in config.make_learners() if learner.name in names]
     if not known:
