@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,6 +170,24 @@ def load(twin: naive.Twin, weights: Mapping[Any, Any], variances: Mapping[Any, A
     if getattr(twin, "keep", None) in ("covariance", "precision"):
         diagonals = dense(twin, variances, twin.initial_variance)
         twin.sigma = {block: np.diag(diagonal) for block, diagonal in diagonals.items()}
+
+
+def both_learn(
+    model: Any, twin: naive.Twin, stream: Iterable[tuple[Any, Any]]
+) -> Iterator[tuple[Any, naive.Vector, Mapping[Any, Any]]]:
+    """Let both learn; yield each step that was to be taken: its problem, palearn's weights after it, its variances."""
+    weights, variances = model.weights(), model.variances()
+    for x, y in stream:
+        load(twin, weights, variances)
+        problem = twin.learn(x, y)
+        model.learn_one(x, y)
+        weights, variances = model.weights(), model.variances()
+        after = twin.place(dense(twin, weights, 0.0))
+        assert_same_variances(twin, variances)
+        if problem is None:
+            assert np.array_equal(after, twin.place(twin.w))
+        else:
+            yield problem, after, variances
 
 
 def assert_same(twin: naive.Twin, values: Mapping[Any, Any], expected: Mapping[Any, Any], absent: float) -> None:

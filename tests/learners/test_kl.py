@@ -17,7 +17,7 @@ from scipy.stats import norm
 import palearn
 from palearn.learners import Learner
 from palearn.matrix import MatrixModel
-from tests.cases import Case, assert_same_variances, dense, examples, load, of, pair
+from tests.cases import Case, both_learn, dense, examples, of, pair
 from tests.naive import SLACKS
 from tests.problems import ConfidenceStep, Matrix, Vector
 from tests.twins import Twin
@@ -113,17 +113,7 @@ def test_every_step_of_a_stream_is_the_nearest_distribution(case: Case) -> None:
     while steps < STEPS:
         seed = next(seeds)
         model, twin = pair(case, case.settings()[seed % len(case.settings())], bias=False)
-        weights, variances = model.weights(), model.variances()
-        for x, y in itertools.islice(examples(case, seed), STREAM):
-            load(twin, weights, variances)
-            problem = twin.learn(x, y)
-            model.learn_one(x, y)
-            weights, variances = model.weights(), model.variances()
-            after = twin.place(dense(twin, weights, 0.0))
-            assert_same_variances(twin, variances)
-            if problem is None:
-                assert np.array_equal(after, twin.place(twin.w))
-                continue
+        for problem, after, variances in both_learn(model, twin, itertools.islice(examples(case, seed), STREAM)):
             best = problem.solve_exact()
             sigma = assembled(twin, best[1], variances)
             value, least = problem.objective(after, sigma), problem.objective(*best)

@@ -15,7 +15,19 @@ import pytest
 
 import palearn
 from tests import naive
-from tests.cases import CASES, Case, assert_same, assert_same_variances, but, dense, examples, load, of, pair
+from tests.cases import (
+    CASES,
+    Case,
+    assert_same,
+    assert_same_variances,
+    both_learn,
+    but,
+    dense,
+    examples,
+    load,
+    of,
+    pair,
+)
 from tests.twins import covariance_after
 
 UPDATES = 300
@@ -32,17 +44,7 @@ def test_every_step_is_the_optimum(case: Case) -> None:
     for seed, strength in enumerate(case.settings()):
         model, twin = pair(case, strength, bias=False)
         goal = updates + -(-UPDATES // len(case.settings()))
-        weights, variances = model.weights(), model.variances()
-        for x, y in examples(case, seed):
-            load(twin, weights, variances)
-            problem = twin.learn(x, y)
-            model.learn_one(x, y)
-            weights, variances = model.weights(), model.variances()
-            after = twin.place(dense(twin, weights, 0.0))
-            assert_same_variances(twin, variances)
-            if problem is None:
-                assert np.array_equal(after, twin.place(twin.w))
-                continue
+        for problem, after, _ in both_learn(model, twin, examples(case, seed)):
             value = problem.objective(after)
             scale = max(1.0, value)
             worst["margin"] = max(worst["margin"], problem.violation(after))

@@ -2,8 +2,6 @@
 
 import base64
 import json
-import os
-import signal
 import zlib
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from tests.spark.conftest import (
     send,
     stream,
 )
+from tests.spark.killing import kill_job
 from tests.spark.test_jobs import start_job, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -158,10 +157,7 @@ def test_a_job_killed_between_parts_goes_on_as_if_nothing_had_happened(
     try:
         wait_for(process, "batch 1:")
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        kill_job(process)
     out = tmp_path / "out"
     done = batches(out, "accounts")
     assert 2 <= len(done) < len(batches(in_small_batches, "accounts"))

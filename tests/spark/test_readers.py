@@ -1,7 +1,5 @@
 """Who reads tables while a job writes them, dies and starts again sees whole batches, and never fewer than before."""
 
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +22,7 @@ from tests.spark.conftest import (
     stream,
     visible,
 )
+from tests.spark.killing import kill_job
 from tests.spark.test_jobs import start_job, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("spark")]
@@ -116,10 +115,7 @@ def test_readers_see_whole_batches_while_a_job_writes_and_is_killed(broker: str,
         try:
             wait_for(process, "batch 4:")
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            kill_job(process)
         stream(chosen)
     assert_accounts_balance(out, COUNT)
     assert_whole_batches(readers, out)
