@@ -174,7 +174,7 @@ def _of_table(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
     names = sorted(about["names"])
     known = [learner for learner in config.make_learners() if learner.name in names]
     if not known:
-        raise ConfigError(f"{source.path} has no learner of the configuration; it has {', '.join(names)}")
+        raise ConfigError(f"{source.path} has no learner of the configuration; it has {', '.join(names) or 'none'}")
     warm.require_readable(known)
     table = table.where(F.col("key").isNotNull() & F.col("learner").isin([learner.name for learner in known]))
     rows = newest(table, warm.COLUMNS).withColumn("bucket", bucket_of("key", config.state.buckets))

@@ -337,6 +337,9 @@ def test_what_does_not_fit_is_one_sentence(broker: str, history: History, spark:
     pa.parquet.write_table(rows.drop_columns("labels"), newer / "part.parquet")
     with pytest.raises(ConfigError, match="is no models table: it has no column labels"):
         begin(spark, anew(broker, history, tmp_path), tmp_path / "newer")
+    pa.parquet.write_table(rows, newer / "part.parquet")
+    with pytest.raises(ConfigError, match="has no learner of the configuration; it has none"):
+        begin(spark, anew(broker, history, tmp_path), tmp_path / "newer")
     row = pa.Table.from_pandas(models_of(history.out).head(1), table_schemas.MODELS, preserve_index=False)
     at = row.schema.get_field_index("format_version")
     row = row.set_column(at, "format_version", pa.array([codec.VERSION + 1], pa.int32()))
