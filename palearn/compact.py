@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from palearn.errors import ConfigError
+from palearn.spark.checkpoint import locked
 from palearn.spark.folder import Folder
 from palearn.spark.store import Store
 
@@ -46,14 +47,20 @@ def compact(out: str, *, keep: int = 10, latest: Iterable[str] = ()) -> Compacte
     Raises
     ------
     ConfigError
-        This is no output folder, or not on a local disk that can exchange folders.
+        This is no output folder, or not on a local disk that can exchange folders; or it is being compacted.
     """
     folder, chosen = Folder(out), set(latest)
     if unknown := chosen - {*CUMULATIVE}:
         raise ConfigError(f"only {' and '.join(CUMULATIVE)} have newest rows, not {', '.join(sorted(unknown))}")
     if not folder.is_local or not folder.has("_palearn"):
         raise ConfigError(f"{out} is no output folder of a job on a local disk")
-    last = Store(out).last_batch()
+    # Of two at once one would put files into a folder that the other has just exchanged.
+    with locked(folder, "_palearn", "compact", who="palearn compact", way="wait for its end"):
+        return _compact(folder, keep, chosen)
+
+
+def _compact(folder: Folder, keep: int, chosen: set[str]) -> Compacted:
+    last = Store(folder.path).last_batch()
     found = Compacted()
     if last is None:
         return found

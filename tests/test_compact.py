@@ -3,6 +3,7 @@
 import ctypes
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from palearn.bucket import Bucket, Chunk
 from palearn.compact import compact
 from palearn.config import parse
 from palearn.errors import ConfigError
+from palearn.spark import checkpoint
+from palearn.spark.folder import Folder
 from palearn.spark.store import Store
 
 BATCHES, PARTS = 8, 3
@@ -166,6 +169,23 @@ compact.compact(sys.argv[1], keep=2, latest=["metrics"])
         assert_frame_equal(tables.newest(found["metrics"]), tables.newest(wanted["metrics"]), check_exact=True)
     compact(str(out), keep=2)
     assert [name for name in os.listdir(out) if name.startswith("_")] == ["_palearn"]
+
+
+def test_an_output_is_compacted_once_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, said = written(tmp_path), list[str]()
+    real = Folder.exchange
+
+    def exchange(self: Folder, *places: tuple[str, ...]) -> None:
+        with pytest.raises(ConfigError) as told:
+            compact(str(out), keep=BATCHES - 1)
+        said.append(str(told.value))
+        real(self, *places)
+
+    monkeypatch.setattr(checkpoint, "_DYING_S", 0.0)
+    monkeypatch.setattr(Folder, "exchange", exchange)
+    compact(str(out), keep=BATCHES - 1)
+    assert said
+    assert all(re.match(rf"another palearn compact runs on {out} \(process \d+ on .*\); wait", x) for x in said)
 
 
 def test_what_cannot_be_compacted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

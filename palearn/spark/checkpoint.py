@@ -5,6 +5,7 @@ depends on, the output that belongs to it, the ids of the topics, and the models
 (``start/``, :mod:`palearn.spark.warm`).
 """
 
+import errno
 import fcntl
 import os
 import socket
@@ -25,6 +26,8 @@ from palearn.spark.store import FORMAT, Store
 KNOWN = "palearn.json"
 #: How long a killed job may take to go, in seconds.
 _DYING_S = 3.0
+#: What file systems that know no locks answer: many of those that are mounted over a network.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextmanager
@@ -114,11 +117,16 @@ def _not_a_pair(config: Config) -> ConfigError:
 
 
 @contextmanager
-def locked(folder: Folder, *parts: str) -> Iterator[None]:
+def locked(
+    folder: Folder,
+    *parts: str,
+    who: str = "job",
+    way: str = "stop it first, or choose a new checkpoint and a new output",
+) -> Iterator[None]:
     """Let one job at a time run on a checkpoint or an output; ``parts`` tell where in it the lock is.
 
-    On a local disk by a lock that ends with the process, however that ends. Elsewhere Spark's own log of batches
-    stops the second job at its first commit, and runs stage their files apart.
+    On a local disk by a lock that ends with the process, however that ends. Elsewhere, and on a mounted disk that knows
+    no locks, Spark's own log of batches stops the second job at its first commit, and runs stage their files apart.
 
     Raises
     ------
@@ -133,10 +141,7 @@ def locked(folder: Folder, *parts: str) -> Iterator[None]:
     with open(name, "a+", encoding="utf-8") as file:  # not "w": the other's words are in it
         if not _taken(file):
             file.seek(0)
-            raise ConfigError(
-                f"another job runs on {folder.path} ({file.read().strip()}); stop it first, or choose a new "
-                "checkpoint and a new output"
-            )
+            raise ConfigError(f"another {who} runs on {folder.path} ({file.read().strip()}); {way}")
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
@@ -154,6 +159,10 @@ def _taken(file: TextIO) -> bool:
             if time.monotonic() > until:
                 return False
             time.sleep(0.05)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return True
 
 
 def require_same_topics(checkpoint: Folder, ids: Mapping[str, str]) -> None:

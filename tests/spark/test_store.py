@@ -1,5 +1,7 @@
 """The output belongs to its checkpoint, and an error at any point leaves what no error would have left."""
 
+import errno
+import fcntl
 import json
 import re
 import shutil
@@ -179,6 +181,17 @@ def test_a_job_that_was_killed_just_now_is_waited_for(tmp_path: Path) -> None:
     threading.Timer(0.5, lambda: (died.set(), dying.close())).start()
     with locked(folder):
         assert died.is_set()
+
+
+def test_a_disk_that_knows_no_locks_is_none_that_another_job_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(Folder(str(tmp_path))), locked(Folder(str(tmp_path))):
+        assert (tmp_path / "palearn.lock").exists()
 
 
 # -- whose output it is -----------------------------------------------------------------------------------
