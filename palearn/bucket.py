@@ -98,6 +98,7 @@ class Bucket:
         names = [learner.name for learner in plan.learners]
         self.summary = Summary(mistakes=dict.fromkeys(names, 0), updates=dict.fromkeys(names, 0))
         self._scored: set[str] = set()
+        self._left = False  # whether keys have left since the last results
         self._drifted: set[results.Pair] = set()
         self._drifts: list[results.Drifted] = []
         self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in table_schemas.TABLES}
@@ -147,6 +148,9 @@ class Bucket:
             self._rows["expired"] += results.expired_rows(self._assembly.expired)
         self._assembly.expired = []
         out = {name: pa.Table.from_batches(rows) for name, rows in self._rows.items() if rows}
+        if self._left:  # and some may have come back: the model of a key is its only row of a batch
+            out |= {name: results.newest(out[name]) for name in ("models", "metrics") if name in out}
+        self._left, self._drifted = False, set()
         self._rows = {name: [] for name in table_schemas.TABLES}
         return out
 
@@ -188,6 +192,7 @@ class Bucket:
         self.summary.fates["waiting"] -= expired
         self.summary.fates["expired"] += expired
         models.keep_keys(keep)
+        self._left = True
         self.summary.keys_evicted += drop
 
     # -- learning --------------------------------------------------------------------------------------
@@ -304,9 +309,6 @@ class Bucket:
         texts = results.Texts(self.models, keys) if keys.size else None
         if texts and "metrics" in self.plan.tables and touched.size:
             self._rows["metrics"] += results.metric_rows(self.models, touched, texts, self._drifted)
-            if self._drifted:
-                told = {self.models.keys[k] for k in touched.tolist()}
-                self._drifted = {pair for pair in self._drifted if pair[0] not in told}
         if texts and "models" in self.plan.tables and changed.size:
             self._rows["models"] += results.model_rows(self.models, changed, texts)
             self.models.counts[changed, CHANGED] = 0

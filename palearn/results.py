@@ -283,6 +283,15 @@ def total_rows(totals: dict[str, dict[str, int]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, METRICS)
 
 
+def newest(table: pa.Table) -> pa.Table:
+    """Return the last row of each key and learner, in their order."""
+    pairs = zip(table["key"].to_pylist(), table["learner"].to_pylist(), strict=True)
+    last = {pair: row for row, pair in enumerate(pairs)}
+    chosen = np.zeros(table.num_rows, np.bool_)
+    chosen[list(last.values())] = True
+    return table.filter(pa.array(chosen))
+
+
 def plain(table: pa.Table, name: str) -> pa.Table:
     """Return a result table in its table's own schema: names no longer dictionary-encoded."""
     return table.cast(TABLES[name])

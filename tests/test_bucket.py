@@ -368,6 +368,14 @@ def test_a_key_that_leaves_is_written_out_first() -> None:
     assert [row["key"] for row in tables["metrics"].to_pylist()] == ["k1", "k2"]
 
 
+def test_a_key_that_leaves_and_comes_back_has_one_row_a_batch() -> None:
+    bucket = Bucket(plan(learner("pa1"), max_keys=1))
+    bucket.learn(chunk(rows((key, {"label": 1, "features": {"x": 1}}) for key in ["k1", "k2", "k1", "k1"])))
+    tables = bucket.results()
+    assert [(row["key"], row["n_seen"]) for row in tables["models"].to_pylist()] == [("k2", 1), ("k1", 2)]
+    assert [(row["key"], row["n"]) for row in tables["metrics"].to_pylist()] == [("k2", 1), ("k1", 2)]
+
+
 @pytest.mark.parametrize("value", [{"label": 1, "views": {"v": {}}}, {"label": 1, "features": {"(bias)": 1}}])
 @pytest.mark.parametrize("batches", [1, 3])
 def test_a_bad_record_of_a_new_key_pushes_no_key_out(value: Any, batches: int) -> None:
