@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from palearn import results, table_schemas
 from palearn.bucket import Summary
 from palearn.config import Config
-from palearn.spark.checkpoint import taken
+from palearn.spark.checkpoint import last_commit, taken
 from palearn.spark.folder import Folder, TableFile
 from palearn.spark.stateful import HELD_BYTES, SUMMARY, unwritten
 from palearn.spark.store import Offsets, Store
@@ -105,7 +105,8 @@ class Sink:
     def finish(self, spark: SparkSession) -> None:
         """Snapshot the models that changed since their last snapshot, when the job has stopped."""
         models = self.config.output.models
-        last = self.store.last_batch()
+        # Not the store's newest batch: the state may be of the one before, whose rows must not replace newer ones.
+        last = None if self.checkpoint is None else last_commit(self.checkpoint)
         if not models or models.every == 1 or last is None:
             return
         self.store.begin()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.dataset as ds
@@ -10,8 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from palearn import records, table_schemas, tables
-from palearn.errors import PalearnError
+from palearn.errors import PalearnError, StreamError
 from palearn.records import Record
+from palearn.spark import stream as stream_job
+from palearn.spark.store import Store
 from tests.spark.conftest import (
     LEARNERS,
     PEOPLE,
@@ -179,6 +182,34 @@ def test_a_key_that_falls_silent_is_in_the_next_snapshot(broker: str, topic: str
     out = stream(chosen)
     assert len(batches(out, "accounts")) == 6
     assert set(tables.latest_models(out)["key"]) == {"a", "early"}
+
+
+def test_a_stop_before_a_batch_is_done_again_does_not_write_older_models_into_it(
+    broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(broker, topic, 1)
+    send(broker, [(topic, 0, b"k", GOOD)] * 2)
+    one = "source.kafka.max_offsets_per_trigger=1"
+    chosen = config(broker, topic, tmp_path, one, "output.models.every=2", "output.metrics=false")
+    real = Store.commit
+
+    def commit(self: Store, batch_id: int, *rest: Any) -> None:
+        real(self, batch_id, *rest)
+        if batch_id == 1:
+            raise OSError("killed before Spark has committed the batch")
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit", commit)
+        with pytest.raises(StreamError):
+            stream(chosen)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_job, "_watch", interrupted)
+        stream(chosen)
+    rows = tables.read(tmp_path / "out", "models").query("learner == 'pa1' and batch_id == 1")
+    assert rows["n_seen"].tolist() == [2]
 
 
 def test_tables_that_are_off_are_not_there(broker: str, topic: str, tmp_path: Path) -> None:
