@@ -83,6 +83,7 @@ def test_there_are_shipped_configurations() -> None:
     ("path", "value", "message"),
     [
         ("sorce", {}, "sorce.*did you mean 'source'"),
+        ("source.kafka.options", {"maxoffsetspertrigger": 5}, r"maxoffsetspertrigger: set source\.kafka\.max_offsets"),
         ("source.kafka.topic", "x", r"source\.kafka\.topic.*did you mean 'topics'"),
         ("records.positiv", 1, r"records\.positiv.*did you mean 'positive'"),
         ("state.bucket", 1, r"state\.bucket.*did you mean 'buckets'"),

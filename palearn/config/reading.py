@@ -140,6 +140,9 @@ def _check(config: Config, faults: list[str]) -> None:
         faults.append(f"records.positive is for the binary task, records.task is {records.task}")
     if source.kafka is not None and (fault := offsets_fault(source.kafka.starting_offsets)):
         faults.append(f"source.kafka.starting_offsets: {fault}")
+    if source.kafka is not None:
+        taken = {name: _TAKEN[name.lower()] for name in source.kafka.options if name.lower() in _TAKEN}
+        faults += [f"source.kafka.options.{name}: {instead}" for name, instead in taken.items()]
     if source.kafka is not None and source.kafka.access is not None:
         faults += [f"source.kafka.access.{fault}" for fault in source.kafka.access.faults()]
     form = records.format, records.schema, records.message
@@ -163,6 +166,22 @@ def _check(config: Config, faults: list[str]) -> None:
             faults.append(f"learners.{i}: {learner.algorithm} needs two views or more; set records.views: [A, B]")
         if learner.params.get("as_printed") and learner.row.views and len(records.views or ()) > 2:
             faults.append(f"learners.{i}: as_printed is the paper's algorithm for two views; set records.views: [A, B]")
+
+
+_TOPICS = "name the topics in source.kafka.topics"
+_END = "a stream has no end; palearn replay has --to"
+#: What the configuration itself tells Spark's Kafka source, which does not mind how its options' letters are written.
+_TAKEN = {
+    "kafka.bootstrap.servers": "set source.kafka.bootstrap_servers",
+    "subscribe": _TOPICS,
+    "subscribepattern": _TOPICS,
+    "assign": _TOPICS,
+    "startingoffsets": "set source.kafka.starting_offsets",
+    "maxoffsetspertrigger": "set source.kafka.max_offsets_per_trigger",
+    "endingoffsets": _END,
+    "endingtimestamp": _END,
+    "endingoffsetsbytimestamp": _END,
+}
 
 
 def offsets_fault(text: str) -> str | None:

@@ -89,8 +89,8 @@ def _two_jobs(found: re.Match[str], config: Config) -> str:
 def _lost(found: re.Match[str], config: Config) -> str:
     detail = " ".join(found[0].split())[:300]
     return (
-        f"records that the checkpoint has not seen are gone from Kafka, by retention or because a topic was made anew "
-        f"({detail}). Nothing is learned twice or passed over in silence: to go on without them give "
+        "records that the checkpoint has not seen are gone from Kafka, by retention or because a topic was made anew, "
+        f"or a topic is no longer in source.kafka.topics ({detail}). Nothing is learned twice or passed over in silence: to go on without them give "
         "--set source.kafka.options.failOnDataLoss=false (accounts then count them as empty_offsets), or start over"
     )
 
@@ -120,7 +120,7 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], Config], str]], ...] = (
     ),
     (r"Python worker exited unexpectedly", _worker),
     (
-        r"KAFKA_DATA_LOSS[^\n]*|[^\n]*some data may have been (?:lost|missed)[^\n]*|OffsetOutOfRangeException[^\n]*",
+        r"KAFKA_DATA_LOSS[^\n]*|[^\n]*[Ss]ome data may have been (?:lost|missed)[^\n]*|OffsetOutOfRangeException[^\n]*",
         _lost,
     ),
     (

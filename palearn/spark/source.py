@@ -88,7 +88,9 @@ def batches(spark: SparkSession, config: Config, ends: Ends) -> DataFrame:
 
 
 def _range(spark: SparkSession, config: Config, options: dict[str, Any]) -> DataFrame:
-    chosen = {name: value for name, value in (_options(_kafka(config)) | options).items() if value is not None}
+    # Of the stream's options none may say where to begin: Spark heeds a time before an offset.
+    given = {name: value for name, value in _options(_kafka(config)).items() if not name.lower().startswith("starting")}
+    chosen = {name: value for name, value in (given | options).items() if value is not None}
     reader = spark.read.format("kafka").options(**chosen)
     return _with_bucket(reader.load(), config).withColumn("fault", F.lit(None).cast("string"))
 
