@@ -55,6 +55,11 @@ def claimed(config: Config) -> Iterator[None]:
 
 def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str, Any], bool]:
     """Return what the checkpoint shall know, and whether that is new; raise a ConfigError if the pair is none."""
+    if f"{checkpoint.path}/".startswith(f"{output.path}/"):
+        raise ConfigError(
+            f"the checkpoint {checkpoint.path} is not beside the output {output.path}, but in it, where all that is "
+            "not hidden is a table: give it a folder of its own"
+        )
     known = checkpoint.read(KNOWN)
     owner = output.read("_palearn", "owner.json")
     fresh = known is None

@@ -90,8 +90,9 @@ def _lost(found: re.Match[str], config: Config) -> str:
     detail = " ".join(found[0].split())[:300]
     return (
         "records that the checkpoint has not seen are gone from Kafka, by retention or because a topic was made anew, "
-        f"or a topic is no longer in source.kafka.topics ({detail}). Nothing is learned twice or passed over in silence: to go on without them give "
-        "--set source.kafka.options.failOnDataLoss=false (accounts then count them as empty_offsets), or start over"
+        f"or source.kafka.topics lacks a topic ({detail}). Nothing is learned twice or passed over in silence: to go "
+        "on without them give --set source.kafka.options.failOnDataLoss=false (accounts then count them as "
+        "empty_offsets), or start over"
     )
 
 

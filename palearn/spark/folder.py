@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from palearn.errors import StreamError
+
 
 class Folder:
     """A folder on any file system that pyarrow knows (a path, or a URI such as ``hdfs://…``)."""
@@ -70,9 +72,21 @@ class Folder:
             return None
 
     def read(self, *parts: str) -> Any | None:
-        """Return a JSON file's content, or None if it is not there."""
+        """Return a JSON file's content, or None if it is not there.
+
+        Raises
+        ------
+        StreamError
+            It is no JSON.
+        """
         content = self.read_bytes(*parts)
-        return None if content is None else msgspec.json.decode(content)
+        try:
+            return None if content is None else msgspec.json.decode(content)
+        except msgspec.DecodeError as error:
+            raise StreamError(
+                f"{self.at(*parts)} is damaged ({error}): restore an older copy of checkpoint and output, or start "
+                "over with two new folders (palearn stream --warm-start MODELS, palearn replay)"
+            ) from None
 
     def lines(self, *parts: str) -> list[str]:
         """Return a text file's lines, none if it is not there."""

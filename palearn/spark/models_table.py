@@ -38,7 +38,8 @@ def table_of(spark: SparkSession, source: Folder, columns: Sequence[str]) -> Dat
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise ConfigError(f"{source.path} is no models table: it has no column {' and no '.join(missing)}")
-    return table
+    # A text, where Spark is told not to look what partitions are: "9" would come after "10".
+    return table.withColumn("batch_id", F.col("batch_id").cast("long"))
 
 
 def newest(table: DataFrame, columns: Sequence[str]) -> DataFrame:

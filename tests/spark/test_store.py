@@ -18,7 +18,7 @@ import pytest
 from palearn import table_schemas
 from palearn.config import Config
 from palearn.errors import ConfigError, PalearnError, StreamError
-from palearn.spark.checkpoint import batches_of, locked
+from palearn.spark.checkpoint import batches_of, claimed, locked
 from palearn.spark.folder import Folder
 from palearn.spark.store import Store
 from tests.spark.conftest import (
@@ -173,6 +173,24 @@ def test_what_is_added_to_a_batch_is_seen_all_at_once(tmp_path: Path) -> None:
     assert {*found} == {frozenset({"one"}), frozenset({"one", "two", "three"})}
     assert [path.name for path in (tmp_path / "b" / "batch_id=0").iterdir()] == ["two"]
     assert not (tmp_path / "_staging").exists()
+
+
+def test_a_checkpoint_in_its_output_is_refused(tmp_path: Path) -> None:
+    for place in ("out", "out/checkpoint"):
+        chosen = config("none", "none", tmp_path, f"checkpoint={tmp_path / place}")
+        with pytest.raises(ConfigError, match="give it a folder of its own"), claimed(chosen):
+            pass
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoint/palearn.json", "out/_palearn/owner.json"])
+def test_a_file_that_lost_its_content_is_named(tmp_path: Path, name: str) -> None:
+    with claimed(config("none", "none", tmp_path)):
+        pass
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(StreamError, match=rf"^{tmp_path / name} is damaged \(Input data was truncated\): restore"):
+        with claimed(config("none", "none", tmp_path)):
+            pass
 
 
 def test_a_job_that_was_killed_just_now_is_waited_for(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from palearn.spark.export import learned_up_to
 from palearn.spark.folder import Folder
 from palearn.spark.sinks import Sink
 from palearn.spark.store import Store
+from palearn.spark.models_table import newest, table_of
 from tests.spark.conftest import (
     MASTER,
     Message,
@@ -293,6 +294,21 @@ def test_tables_of_any_make_are_the_same_beginning(
         chosen = anew(broker, history, tmp_path / str(number), "state.buckets=5", learners=RACE)
         begin(spark, chosen, models)
         assert_frame_equal(models_of(tmp_path / str(number) / "out"), wanted, check_exact=True)
+
+
+def test_the_newest_row_is_of_the_highest_batch_whatever_spark_makes_of_partitions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for batch in (9, 10):
+        rows = pa.table({"key": ["a"], "learner": ["pa"], "n_seen": [batch]})
+        Folder(str(tmp_path)).write_table(rows, "models", f"batch_id={batch}", "part-0.parquet")
+    inferring = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    spark.conf.set(inferring, "false")
+    try:
+        found = newest(table_of(spark, Folder(str(tmp_path)), ["key"]), ["n_seen"]).collect()
+    finally:
+        spark.conf.unset(inferring)
+    assert [row["n_seen"] for row in found] == [10]
 
 
 def test_a_learner_that_the_table_does_not_have_whole_is_refused_and_can_be_left_out(

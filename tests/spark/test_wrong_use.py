@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from palearn import codec, tables
 from palearn.bucket import Bucket
+from palearn.spark import failures
 from palearn.spark.folder import Folder
 from palearn.spark.sinks import Sink, Written
 from palearn.spark.store import FORMAT
@@ -147,6 +148,12 @@ def test_offsets_gone_by_retention(broker: str, topic: str, tmp_path: Path) -> N
     accounts = assert_accounts_balance(out, 20 + 40 - 5 - 18)
     assert accounts["empty_offsets"].sum() == 5 + 18
     assert accounts["empty_offsets"].iloc[1] == 5 + 10
+
+
+def test_a_topic_that_the_configuration_does_not_name_any_more(tmp_path: Path) -> None:
+    text = "Query terminated with exception: Some data may have been lost because they are not available in Kafka"
+    told = failures.reason(text, job_of("none", "none", tmp_path))
+    assert "or source.kafka.topics lacks a topic" in told
 
 
 def test_offsets_of_transactions_hold_no_records(broker: str, topic: str, tmp_path: Path) -> None:
