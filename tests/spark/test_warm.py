@@ -25,9 +25,9 @@ from palearn.spark import warm as warm_job
 from palearn.spark.checkpoint import claimed, last_commit, locked
 from palearn.spark.export import learned_up_to
 from palearn.spark.folder import Folder
+from palearn.spark.models_table import newest, table_of
 from palearn.spark.sinks import Sink
 from palearn.spark.store import Store
-from palearn.spark.models_table import newest, table_of
 from tests.spark.conftest import (
     MASTER,
     Message,
