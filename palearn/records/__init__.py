@@ -93,14 +93,17 @@ def decode_value(value: bytes | None, form: Form = PLAIN) -> Record:
         With a reason of :data:`REASONS` and a sentence; whole views, labels that fit the task and limits of
         size are checked where the configuration is known (:mod:`palearn.bucket`).
     """
+    return check(_decoded(value, form))
+
+
+def _decoded(value: bytes | None, form: Form) -> Record:
     match form.format:
         case "json":
-            record = json.decoded(value, form)
+            return json.decoded(value, form)
         case "libsvm":
-            record = in_view(libsvm.decoded(value), form.view)
-        case _:
-            record = from_fields(confluent.fields_of(value, form), form)
-    return check(record)
+            return in_view(libsvm.decoded(value), form.view)
+        case "avro" | "protobuf":
+            return from_fields(confluent.fields_of(value, form), form)
 
 
 def decode_values(
@@ -175,6 +178,10 @@ def key_of(value: bytes | None, field: str, form: Form = PLAIN) -> bytes | None:
 
 
 def _fields(value: bytes | None, form: Form) -> dict[str, Any]:
-    if form.format == "json":
-        return json.fields_of(value)
-    return confluent.fields_of(value, form) if form.format in WITH_SCHEMA else {}
+    match form.format:
+        case "json":
+            return json.fields_of(value)
+        case "libsvm":
+            return {}  # none has a name
+        case "avro" | "protobuf":
+            return confluent.fields_of(value, form)
