@@ -1,5 +1,6 @@
 """The errors of a first hour: each is one sentence on standard error that says what, where, and what to do."""
 
+import logging
 import os
 import re
 import socket
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j import java_gateway
 
 from palearn import cli
+from palearn.cli import shared
 from palearn.config import load
 from palearn.spark.failures import reason
 
@@ -78,10 +81,11 @@ ERRORS: list[tuple[str, int, list[str]]] = [
     ("stream --config good.yaml --set trigger={processing_time: 1w}", 1, ["trigger.processing_time", "such as 10s"]),
     ("stream --config good.yaml --set state.buckets=many", 1, ["state.buckets: expected a whole number, got text"]),
     ("stream --config good.yaml --set records.task=multi", 1, ["records.task: expected binary or multiclass"]),
-    ("stream --config good.yaml --set output.models=true", 1, ["output.models: expected false or {"]),
+    ("stream --config good.yaml --set output.models=true", 1, ["output.models: expected false or {} or {"]),
     ("stream --config good.yaml --set learners.5.r=1", 1, ["learners.5.r", "the list ends at 0"]),
     ("stream --config good.yaml --set learners", 1, ["PATH=VALUE"]),
     ("stream --config good.yaml --set source.kafka.starting_offsets=begin", 1, ["starting_offsets: give earliest"]),
+    ("stream --config good.yaml", 1, ["no Kafka broker answers at 127.0.0.1:1", "palearn broker start"]),
     ("replay --config good.yaml --from 5", 1, ["start (--from): give earliest, latest", "'5'"]),
     ("replay --config good.yaml --set output.path=folder", 1, ["folder is not empty", "new folder"]),
     ("stream --config good.yaml --set output.path=folder", 1, ["folder is not empty", "choose a new output"]),
@@ -142,7 +146,7 @@ def test_a_port_in_use(run: Any) -> None:
     ids=["no Java", "another JAVA_HOME"],
 )
 def test_a_machine_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None, found: str) -> None:
-    """In a process of its own: this one may have a session."""
+    """In a process of its own: this one may have a session. A stream would ask for its broker before."""
     (tmp_path / "good.yaml").write_text(GOOD)
     tools = ("bash", "dirname", "env", "ps")
     paths = [next(p for d in os.environ["PATH"].split(os.pathsep) if (p := Path(d) / tool).exists()) for tool in tools]
@@ -152,11 +156,18 @@ def test_a_machine_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     environment = plain | {"PATH": str(tmp_path)} | ({} if home is None else {"JAVA_HOME": home})
     code = "from palearn.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "stream", "--config", "good.yaml"],
+        [sys.executable, "-c", code, "replay", "--config", "good.yaml"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, last.startswith(f"palearn: Spark needs Java 17 or 21, and {found}. Install")) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["root", "py4j.java_gateway"])
+def test_tracebacks_of_py4j_are_not_printed_at_ctrl_c(name: str) -> None:
+    shared.log_to_stderr()
+    entry = logging.LogRecord(name, logging.ERROR, java_gateway.__file__, 1, "while sending command", None, None)
+    assert not any(handler.filter(entry) for handler in logging.getLogger().handlers)
 
 
 #: What Spark writes, in the middle of a page, where the workers' Python is not the driver's.

@@ -305,7 +305,7 @@ def test_files_of_each_kind_hold_the_same(run: Any, out: Path, file: Path, tmp_p
     wrong = {name: sum(x["correct"] is False for x in expected if x["learner"] == name) for name in ("arow", "careful")}
     assert err == (
         f"20 of 25 records scored; error arow {wrong['arow'] / 15:.4f}, careful {wrong['careful'] / 15:.4f} "
-        "(15 with a label); 1 of keys without a model (1 keys); 1 without all features of their example; "
+        "(15 with a label); 1 of keys without a model (1 key); 1 without all features of their example; "
         "3 rejected (1 no_key, 1 not_binary, 1 not_json)\n"
     )
     status, text, err = run("predict", str(out), str(file), "--key", "user", "--learner", "careful", "--json")

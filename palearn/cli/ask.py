@@ -171,7 +171,8 @@ def _line(summary: dict[str, Any]) -> str:
     if errors:
         parts.append(f"error {errors} ({summary['learners'][0]['n']:,} with a label)")
     if summary["no_model"]:
-        parts.append(f"{summary['no_model']:,} of keys without a model ({summary['keys_without_a_model']:,} keys)")
+        keys = summary["keys_without_a_model"]
+        parts.append(f"{summary['no_model']:,} of keys without a model ({keys:,} {'key' if keys == 1 else 'keys'})")
     if summary["parts"]:
         parts.append(f"{summary['parts']:,} without all features of their example")
     if summary["rejected"]:

@@ -174,5 +174,13 @@ def log_to_stderr() -> None:
     """Let palearn tell what it does; others only what is wrong."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("palearn").setLevel(logging.INFO)
-    # What Java answers is told by whoever asked; py4j would print its traceback at every Ctrl-C.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(entry: logging.LogRecord) -> bool:
+    """Leave out what py4j logs, by its own loggers and by the root: a traceback at every Ctrl-C.
+
+    What Java answers is told by whoever asked.
+    """
+    return "py4j" not in Path(entry.pathname).parts

@@ -312,7 +312,10 @@ _WORDS = {
 
 def _sentence(error: msgspec.ValidationError, kind: Any = None) -> str:
     """Return msgspec's sentence in words, without the value, which may be a secret; ``kind`` is what is allowed."""
-    allowed = " or ".join(_choices(kind)) or "the values allowed"
+    choices = _choices(kind)
+    if choices[:1] == ["false"]:
+        choices.insert(1, "{}")  # what switches a table on
+    allowed = " or ".join(choices) or "the values allowed"
     text = re.sub(r"Invalid enum value .*?(?= - at `|$)", f"expected {allowed}", str(error), flags=re.DOTALL)
     text = text.replace(" - at `$.", " - at `").replace(" - at `$", " - at `")
     text = re.sub(

@@ -29,6 +29,8 @@ _DEFAULTS = {
     # A bucket's rows should reach Python in one piece: its state travels again with each further piece.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.session.timeZone": "UTC",
+    # Else the line of each batch stands behind bars of progress, in a log file too.
+    "spark.ui.showConsoleProgress": "false",
     # Plans show a source's and a sink's options. Spark's own pattern, and what else lets one into Kafka.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|jaas|keystore[.]key",
     # One thread a task: Spark's tasks are the parallelism.

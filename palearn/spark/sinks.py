@@ -276,4 +276,5 @@ def _line(batch_id: int, summary: Summary, totals: Totals, seconds: float) -> st
         if t["batch_n"]
     )
     rate = summary.records / seconds if seconds else 0.0
-    return f"batch {batch_id}: {summary.records:,} records ({fates}), {rate:,.0f} rows/s, error {errors or 'none yet'}"
+    records = f"{summary.records:,} records" + (f" ({fates})" if fates else "")
+    return f"batch {batch_id}: {records}, {rate:,.0f} rows/s, error {errors or 'none yet'}"

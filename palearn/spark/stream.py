@@ -18,7 +18,7 @@ from palearn.spark.checkpoint import claimed, require_same_topics
 from palearn.spark.folder import Folder
 from palearn.spark.session import session
 from palearn.spark.sinks import Sink
-from palearn.spark.topics import NoAnswer, Topics
+from palearn.spark.topics import NoAnswer, Topics, require_broker
 
 if TYPE_CHECKING:
     from palearn.spark.monitor import Monitor
@@ -72,11 +72,12 @@ def _stopped(text: str, config: Config) -> StreamError:
 
 
 def _run(config: Config, warm_start: str | None, master: str | None, spark: SparkSession | None) -> None:
+    kafka = config.source.kafka
+    if kafka is None:
+        raise ConfigError("a stream learns from source.kafka; files are learned by palearn replay")
     with claimed(config), _monitored(config) as monitor:
+        require_broker(kafka)  # before Spark starts: that takes ten seconds and prints forty lines
         spark = spark or session(config, name="palearn stream", master=master)
-        kafka = config.source.kafka
-        if kafka is None:
-            raise ConfigError("a stream learns from source.kafka; files are learned by palearn replay")
         with Topics(spark, kafka) as topics:
             checkpoint = Folder(config.checkpoint)
             require_same_topics(checkpoint, topics.ids())
@@ -98,7 +99,7 @@ def _monitored(config: Config) -> "AbstractContextManager[Monitor | None]":
         from palearn.spark.monitor import serving
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"monitoring.prometheus needs prometheus_client: pip install palearn[prometheus] ({error})"
+            f"monitoring.prometheus needs prometheus_client: pip install 'palearn[prometheus]' ({error})"
         ) from None
     return serving(config, prometheus)
 

@@ -23,8 +23,7 @@ class Topics:
 
     def __init__(self, spark: SparkSession, kafka: KafkaSource) -> None:
         self._kafka = kafka
-        if "kafka.security.protocol" not in kafka.options:  # Java's own options only Java knows
-            reach.require(kafka.bootstrap_servers, kafka.access)
+        require_broker(kafka)
         jvm = spark.sparkContext._jvm
         assert jvm is not None
         self._options: Any = jvm.org.apache.kafka.clients.admin.ListTopicsOptions
@@ -64,10 +63,16 @@ class Topics:
         missing = [topic for topic in self._kafka.topics if topic not in there]
         if missing:
             raise StreamError(
-                f"Kafka at {servers} has no topic {', '.join(missing)}; make it, or produce to it. If the checkpoint "
-                "began with it, it was deleted: start over with a new checkpoint and a new output"
+                f"Kafka at {servers} has no topic {', '.join(missing)}; make it (palearn produce does). If the "
+                "checkpoint began with it, it was deleted: start over with a new checkpoint and a new output"
             )
         return {topic: there[topic].topicId().toString() for topic in self._kafka.topics}
+
+
+def require_broker(kafka: KafkaSource) -> None:
+    """Raise a BrokerError that says so when no broker answers; Spark is not needed for that."""
+    if "kafka.security.protocol" not in kafka.options:  # Java's own options only Java knows
+        reach.require(kafka.bootstrap_servers, kafka.access)
 
 
 def require_topics(spark: SparkSession, kafka: KafkaSource) -> None:
