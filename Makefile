@@ -65,7 +65,7 @@ lint: setup ## Check style, format and types
 
 .PHONY: docs
 docs: setup ## Build the documentation as a site into build/site (no network)
-	@$(BIN)/python -m mkdocs --quiet build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "build/site/index.html; for its search: $(BIN)/python -m http.server --directory build/site"
 
 # pip-audit has an environment of its own: what it needs is no dependency of palearn. A package that it cannot look up

@@ -26,7 +26,7 @@ except ImportError as error:
     if (error.name or "").partition(".")[0] != "river":
         raise
     raise ImportError(
-        f"palearn.river needs River 0.22 or newer: pip install palearn[river] ({error})", name=error.name
+        f"palearn.river needs River 0.22 or newer: pip install 'palearn[river]' ({error})", name=error.name
     ) from error
 
 __all__ = [

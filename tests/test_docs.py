@@ -80,7 +80,8 @@ def test_configurations_of_the_pages_load(name):
 def test_first_steps_have_the_figures_that_they_lead_to(tmp_path, monkeypatch):
     """The file, the errors of ``evaluate`` on it, and the form of its records."""
     page = PAGES["docs/first-steps.md"]
-    (code,), (record,) = blocks("python", page), blocks("json", page)
+    (code, producer), (record,) = blocks("python", page), blocks("json", page)
+    compile(producer, "producer.py", "exec")
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "deliveries.py", "exec"), {})
     told = re.search(r"([0-9.]+) % for `arow`,\s+([0-9.]+) % for `pa1`", page)

@@ -21,7 +21,7 @@ except ImportError as error:
     if not (error.name or "").startswith("sklearn"):
         raise
     raise ImportError(
-        f"palearn.sklearn needs scikit-learn 1.6 or newer: pip install palearn[sklearn] ({error})", name=error.name
+        f"palearn.sklearn needs scikit-learn 1.6 or newer: pip install 'palearn[sklearn]' ({error})", name=error.name
     ) from error
 
 __all__ = [

@@ -87,7 +87,7 @@ def test_without_scikit_learn_the_import_says_what_to_install():
     code = "import sys; sys.modules['sklearn'] = None; import palearn.sklearn"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "ImportError: palearn.sklearn needs scikit-learn 1.6 or newer: pip install palearn[sklearn]" in done.stderr
+    assert "ImportError: palearn.sklearn needs scikit-learn 1.6 or newer: pip install 'palearn[sklearn]'" in done.stderr
 
 
 # -- parameters ------------------------------------------------------------------------------------------
