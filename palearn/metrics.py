@@ -15,8 +15,13 @@ The figures:
   section 4.1).
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+from palearn.types import FloatArray
 
 #: Columns of a key's integer counts. ``last_seen`` orders keys by their last record in the bucket;
 #: ``changed`` says that the models table has no row of the key's present state, ``updated_batch`` since when.
@@ -34,6 +39,27 @@ HINGE, FADED, FADED_WEIGHT, DIFFERENCE, FADED_DIFFERENCE, FADED_DIFFERENCE_WEIGH
 
 #: One example adds at most this much to the sum of hinge losses, so that the sum stays finite.
 MOST_HINGE = 1e100
+
+
+#: So many standard deviations are certain: of a million keys hardly one is that far off by chance.
+CERTAIN = 5.0
+
+
+def certain_error(mistakes: NDArray[Any], n: NDArray[Any]) -> FloatArray:
+    """Return the error that keys have for certain: the lower end of its interval (Wilson 1927); 0 without records.
+
+    This is the one order of bad keys, over all their records (which keys are bad in all that they saw) and over those
+    of their window (which are bad now). Of many keys with few records some are wrong each time by chance, and these do
+    not come first; of keys with as many records each it is the order of their errors. It does not depend on how many
+    keys there are, so tasks that know only their own keys order them alike.
+    """
+    z2 = CERTAIN * CERTAIN
+    n = np.asarray(n, np.float64)
+    share = mistakes / np.maximum(n, 1.0)
+    some = share * n + z2 / 2 - CERTAIN * np.sqrt(n * share * (1 - share) + z2 / 4)
+    # Without a mistake the difference is 0, and rounding shall not order such keys.
+    least: FloatArray = np.where(share > 0, some / (n + z2), 0.0)
+    return least
 
 
 @njit(cache=True)

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm
 
 from palearn import report, tables
 from palearn.bucket import Plan
 from palearn.errors import FileFormatError
+from palearn.metrics import CERTAIN, certain_error
 from palearn.report.charts import spread
 from palearn.report.history import FIGURES, History, worst
 from tests.outputs import Job
@@ -113,16 +114,20 @@ def test_a_key_that_left_and_came_again_begins_at_0(tmp_path: Path) -> None:
     assert [x.wrong for x in sums] == [1, 1, 1]
 
 
-def test_worst_keys_are_ordered_by_wilsons_interval() -> None:
-    figures = np.zeros((6, len(FIGURES)))
-    counts = [(3, 3), (500, 1000), (40, 50), (0, 10), (0, 0), (1, 1)]
-    figures[:, FIGURES.index("mistakes")], figures[:, FIGURES.index("n")] = zip(*counts, strict=True)
-    sure = 1 - 0.05 / 5  # five of the keys have labelled records
-    least = [binomtest(k, n).proportion_ci(sure, "wilson").low if n else -1.0 for k, n in counts]
+@pytest.mark.parametrize("now", [False, True], ids=["all", "now"])
+def test_worst_keys_are_ordered_by_wilsons_interval(now: bool) -> None:
+    figures = np.full((8, len(FIGURES)), np.nan)
+    counts = [(3, 3), (500, 1000), (40, 50), (0, 10), (0, 0), (1, 1), (0, 7), (900, 1000)]
+    names = ("window_mistakes", "window_n") if now else ("mistakes", "n")
+    for name, column in zip(names, zip(*counts, strict=True), strict=True):
+        figures[:, FIGURES.index(name)] = column
+    sure = 1 - 2 * norm.sf(CERTAIN)  # so near to 1 that scipy can have ten digits of the interval
+    least = [binomtest(k, n).proportion_ci(sure, "wilson").low if k else 0.0 for k, n in counts]
+    assert certain_error(*np.array(counts).T) == pytest.approx(least, abs=1e-10)
     wanted = sorted((i for i, (_, n) in enumerate(counts) if n), key=lambda i: -least[i])
-    assert worst(figures, 10).tolist() == wanted
-    assert wanted[:2] == [2, 1]
-    assert worst(figures, 2).tolist() == wanted[:2]
+    assert worst(figures, 10, now=now).tolist() == wanted
+    assert wanted[:2] == [7, 2]
+    assert worst(figures, 2, now=now).tolist() == wanted[:2]
 
 
 def test_numbers_at_the_ends_of_lines_are_apart() -> None:

@@ -158,8 +158,8 @@ class ProcessingTime(Section, frozen=True):
 class Prometheus(Section, frozen=True):
     """Where the driver answers Prometheus, and how many keys it names.
 
-    Named are the ``worst_keys`` of each learner by rolling error, among the keys with so many labelled records in
-    their window (or a full window, if that is smaller).
+    Named are the ``worst_keys`` of each learner that are worst now, which is in their windows, among the keys with so
+    many labelled records there (or a full window, if that is smaller).
     """
 
     port: Annotated[int, Meta(ge=1, le=65535)] = 9464

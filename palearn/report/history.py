@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palearn import table_schemas, tables
+from palearn.metrics import certain_error
 from palearn.spark.store import Store
 from palearn.types import FloatArray, IntArray
 
@@ -247,19 +247,15 @@ def ratio(part: Any, whole: Any) -> Any:
     return np.asarray(part, np.float64) / np.where(whole == 0, np.nan, whole)
 
 
-def worst(rows: FloatArray, most: int) -> IntArray:
-    """Return the places of the keys with the largest errors for certain, worst first.
+def worst(rows: FloatArray, most: int, *, now: bool = False) -> IntArray:
+    """Return the places of the keys with the largest errors for certain, worst first (:func:`certain_error`).
 
-    They are ordered by the lower end of Wilson's interval (1927) of their error, 95 % for all keys together
-    (Bonferroni): of many keys with few records some are wrong each time by chance, and these do not come first.
+    Keys are judged by all their records; ``now``: by the last ones, those of their window.
     """
-    n, share = rows[:, _N], error(rows)
-    scored = int(np.count_nonzero(n > 0))
-    z2 = NormalDist().inv_cdf(1 - 0.025 / max(scored, 1)) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n)))
-        least = (share + z2 / (2 * n) - spread) / (1 + z2 / n)
-    return np.argsort(-least, kind="stable")[: min(most, scored)]
+    counts = (_WINDOW_N, _WINDOW_MISTAKES) if now else (_N, _MISTAKES)
+    n, mistakes = (np.nan_to_num(rows[:, column]) for column in counts)
+    places = np.argsort(-certain_error(mistakes, n), kind="stable")
+    return places[n[places] > 0][:most]
 
 
 def of_keys(path: Path, keys: Sequence[str]) -> dict[str, pa.Table]:

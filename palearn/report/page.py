@@ -11,6 +11,7 @@ import pyarrow as pa
 from palearn import plots, table_schemas, tables
 from palearn.bucket import FATES
 from palearn.errors import FileFormatError, shown
+from palearn.metrics import CERTAIN
 from palearn.report import charts
 from palearn.report.history import FIGURES, Batch, History, Sums, error, of_keys, ratio, window_error, worst
 from palearn.types import FloatArray
@@ -159,7 +160,7 @@ def _quantiles(found: History) -> dict[str, Any]:
 
 
 def _worst(found: History) -> dict[str, Any]:
-    """Return the keys that the best learner is worst at, each with its course."""
+    """Return the keys that the best learner is worst at over all their records, each with its course."""
     newest, places = found.newest, list(found.keys)
     chosen = worst(newest[found.best], WORST).tolist()
     courses = of_keys(found.path, [places[place] for place in chosen])
@@ -175,7 +176,7 @@ def _worst(found: History) -> dict[str, Any]:
         for i, place in enumerate(chosen)
     ]
     window = np.nanmax(first[:, FIGURES.index("window_n")])
-    return {"best": found.learners.index(found.best) + 1, "rows": rows, "window": window}
+    return {"best": found.learners.index(found.best) + 1, "rows": rows, "window": window, "certain": CERTAIN}
 
 
 def _course(found: History, rows: pa.Table) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from palearn.bucket import Summary
 from palearn.config import Config, Prometheus
 from palearn.errors import shown
 from palearn.records import REASONS
-from palearn.spark.worst import Errors, Ranking
+from palearn.spark.worst import Ranking, Windows
 
 log = logging.getLogger("palearn.stream")
 
@@ -88,7 +88,7 @@ class Monitor(Collector):
         seconds: float,
         summary: Summary,
         totals: Mapping[str, Mapping[str, int]],
-        worst: Errors,
+        worst: Windows,
     ) -> None:
         """Take in a batch that is written: the seconds it took, its sums, and what its tasks found with the ranking."""
         with self._harmless():
@@ -153,10 +153,12 @@ def _of_batch(
     ):
         errors = {learner: t[part] / t[whole] for learner, t in totals.items() if t[whole]}
         yield _gauge(name, text, errors, "learner")
-    worst = GaugeMetricFamily("palearn_key_error_ratio", "Rolling error of the worst keys.", labels=("learner", "key"))
-    for learner, keys in ranking.errors.items():
-        for key, error in keys.items():
-            worst.add_metric((label_text(learner), label_text(key)), error)
+    worst = GaugeMetricFamily(
+        "palearn_key_error_ratio", "Rolling error of the keys that are worst now.", labels=("learner", "key")
+    )
+    for learner, keys in ranking.windows.items():
+        for key, window in keys.items():
+            worst.add_metric((label_text(learner), label_text(key)), window.error)
     yield worst
 
 

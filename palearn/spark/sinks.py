@@ -18,7 +18,7 @@ from palearn.spark.checkpoint import last_commit, taken
 from palearn.spark.folder import Folder, TableFile
 from palearn.spark.stateful import HELD_BYTES, SUMMARY, unwritten
 from palearn.spark.store import Offsets, Store
-from palearn.spark.worst import Errors, Ranking
+from palearn.spark.worst import Ranking, Windows
 
 if TYPE_CHECKING:
     from palearn.spark.monitor import Monitor
@@ -35,11 +35,11 @@ Message = tuple[str | None, bytes | None, bytes]
 
 @dataclass
 class Written:
-    """What a task, or all, wrote of a batch: sums, the size of each file (``TABLE/FILE``), errors for the ranking."""
+    """What a task, or all, wrote of a batch: sums, the size of each file (``TABLE/FILE``), windows for the ranking."""
 
     summary: Summary
     files: dict[str, int] = field(default_factory=dict)
-    worst: Errors = field(default_factory=dict)
+    worst: Windows = field(default_factory=dict)
 
     def add(self, other: "Written") -> None:
         """Add what another task wrote."""
@@ -47,10 +47,10 @@ class Written:
         self.files |= other.files
         self.rank(other.worst)
 
-    def rank(self, found: Errors) -> None:
-        """Add errors of other keys for the ranking."""
-        for learner, errors in found.items():
-            self.worst.setdefault(learner, {}).update(errors)
+    def rank(self, found: Windows) -> None:
+        """Add windows of other keys for the ranking."""
+        for learner, windows in found.items():
+            self.worst.setdefault(learner, {}).update(windows)
 
 
 class Sink:

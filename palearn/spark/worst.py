@@ -1,4 +1,7 @@
-"""The keys with the highest rolling error, found by the tasks in what they write, and kept by the driver.
+"""The keys that are worst now: in their windows, found by the tasks in what they write, and kept by the driver.
+
+The report asks which keys are bad in all that they saw, and orders them by the same rule
+(:func:`palearn.metrics.certain_error`) over all their records.
 
 The driver knows few keys at a time: the worst of each learner so far. It tells them to the tasks of a batch, which
 answer with the new errors of these and with the worst of their own. A key that worse ones pushed out can come back when
@@ -6,12 +9,26 @@ it learns again.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-#: Learner -> key -> rolling error.
-Errors = dict[str, dict[str, float]]
+from palearn.metrics import certain_error
+from palearn.types import FloatArray
+
+
+class Window(NamedTuple):
+    """A key's last labelled records: how many, and the share of mistakes."""
+
+    n: int
+    error: float
+
+
+#: Learner -> key -> its window.
+Windows = dict[str, dict[str, Window]]
 
 
 @dataclass(frozen=True)
@@ -20,27 +37,35 @@ class Ranking:
 
     most: int
     least: int
-    errors: Errors = field(default_factory=dict)
+    windows: Windows = field(default_factory=dict)
 
-    def updated(self, found: Errors) -> "Ranking":
-        """Return the ranking after a batch in which the tasks found these errors."""
-        merged = {name: {**self.errors.get(name, {}), **errors} for name, errors in found.items()}
-        return replace(self, errors={**self.errors, **{name: _worst(x, self.most) for name, x in merged.items()}})
+    def updated(self, found: Windows) -> "Ranking":
+        """Return the ranking after a batch in which the tasks found these windows."""
+        merged = {name: {**self.windows.get(name, {}), **windows} for name, windows in found.items()}
+        return replace(self, windows={**self.windows, **{name: self._worst(x) for name, x in merged.items()}})
 
-    def found(self, metrics: pa.Table) -> Errors:
+    def found(self, metrics: pa.Table) -> Windows:
         """Return what rows of the metrics table say of keys that are ranked, and of the worst others."""
-        out: Errors = {}
+        out: Windows = {}
         for name in pc.unique(metrics["learner"]).to_pylist():
             rows = metrics.filter(pc.field("learner") == name).select(["key", "window_n", "window_error"])
-            known = pa.array(self.errors.get(name, ()), pa.string())
+            known = pa.array(self.windows.get(name, ()), pa.string())
             ranked = rows.filter(pc.is_in(rows["key"], value_set=known))
             enough = rows.filter(pc.field("window_n") >= self.least)
-            order = [("window_error", "descending"), ("key", "ascending")]
-            worst = enough.take(pc.select_k_unstable(enough, self.most, order))
-            both = pa.concat_tables([ranked, worst])
-            out[name] = dict(zip(both["key"].to_pylist(), both["window_error"].to_pylist(), strict=True))
+            certain = _certain(enough["window_n"].to_numpy(), enough["window_error"].to_numpy())
+            enough = enough.append_column("certain", pa.array(certain))
+            order = [("certain", "descending"), ("key", "ascending")]
+            worst = enough.take(pc.select_k_unstable(enough, self.most, order)).drop_columns("certain")
+            both = pa.concat_tables([ranked, worst]).to_pydict()
+            windows = map(Window, both["window_n"], both["window_error"])
+            out[name] = dict(zip(both["key"], windows, strict=True))
         return out
 
+    def _worst(self, windows: dict[str, Window]) -> dict[str, Window]:
+        certain = _certain(*(np.array(x) for x in zip(*windows.values(), strict=True))) if windows else ()
+        ordered = sorted(zip(windows, certain, strict=True), key=lambda item: (-item[1], item[0]))
+        return {key: windows[key] for key, _ in ordered[: self.most]}
 
-def _worst(errors: dict[str, float], most: int) -> dict[str, float]:
-    return dict(sorted(errors.items(), key=lambda item: (-item[1], item[0]))[:most])
+
+def _certain(n: NDArray[Any], share: NDArray[Any]) -> FloatArray:
+    return certain_error(np.rint(n * share), n)
