@@ -20,7 +20,7 @@ from palearn.columns import Columns, OneKey, orders, passes
 from palearn.errors import ConfigError
 from palearn.intake import Chunk, Value
 from palearn.learners import Learner
-from palearn.metrics import MISTAKES, UPDATES, N
+from palearn.metrics import BASELINE_MISTAKES, MISTAKES, UPDATES, N
 from palearn.model import check_views
 from palearn.models import Models
 from palearn.records import LabelValue, Record, record_key
@@ -71,6 +71,12 @@ class Race:
                 }
             out.append(found)
         return out
+
+    @property
+    def no_change(self) -> float | None:
+        """The error of predicting each key's last label; None without labels."""
+        counts = self.models.counts.sum(axis=0)
+        return float(counts[BASELINE_MISTAKES] / counts[N]) if counts[N] else None
 
     def account(self) -> dict[str, Any]:
         """Return what became of the records that were not simply learned, and the time of reading and learning."""

@@ -1,25 +1,22 @@
 """``palearn watch``: what a job has written so far, read anew while it runs; only batches that are new are read."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Column, Table
 from rich.text import Text
 
 from palearn.bucket import FATES
 from palearn.errors import FileFormatError, shown
 from palearn.report.history import FIGURES, Batch, History, error, ratio, window_error, worst
+from palearn.screen import Column, Sheet, count, percent
 
 #: So many of the newest batches are listed.
 LISTED = 6
-#: So many characters of a name are shown.
-_LONGEST = 28
 
 
 class Watch:
@@ -30,7 +27,7 @@ class Watch:
     path
         Output folder; it need not be there yet.
     keys
-        So many of the keys with the largest errors are named.
+        So many of the keys that are worst now are named.
     """
 
     def __init__(self, path: str | Path, keys: int = 10) -> None:
@@ -53,8 +50,8 @@ class Watch:
         dict
             ``batches`` (how many), ``batch`` (the newest one's number), ``records`` (by fate, of all batches and of the
             newest), ``learners`` (errors over all keys: of all records, of each key's last ones, of the newest batch),
-            ``no_change`` (its error), ``worst_keys`` (of the learner ``best``) and ``newest_batches`` with the seconds
-            that they took; null where there is nothing to tell.
+            ``no_change`` (its error), ``worst_keys`` (those that the learner ``best`` is worst at now, which is in
+            their windows) and ``newest_batches`` with the seconds that they took; null where there is nothing to tell.
         """
         found = self._history
         if not found.batches:
@@ -96,8 +93,10 @@ class Watch:
                 "n": int(newest[best][place, FIGURES.index("n")]),
                 "no_change": _known(error(newest[best][place : place + 1], "wrong")[0]),
                 "errors": {name: _known(error(rows[place : place + 1])[0]) for name, rows in newest.items()},
+                "window_n": int(newest[best][place, FIGURES.index("window_n")]),
+                "window_errors": {name: _known(window_error(rows[place : place + 1])) for name, rows in newest.items()},
             }
-            for place in worst(newest[best], self._most).tolist()
+            for place in worst(newest[best], self._most, now=True).tolist()
         ]
 
     def _newest_batches(self) -> list[dict[str, Any]]:
@@ -158,71 +157,82 @@ def view(watch: Watch) -> Group | Text:
     title = f"batch {reading['batch']:,}, the newest of {reading['batches']:,}; keys: {reading['keys']:,}"
     parts: list[Any] = [Text(f"{title}; {shown(str(watch.path))}")]
     if reading["records"]["all"]:
-        parts.append(_records_table(reading["records"]))
+        parts += [Text(), _records_table(reading["records"])]
     if reading["learners"]:
-        parts.append(_learners_table(reading))
-    parts.append(_batches_table(reading))
+        parts += [Text(), _learners_table(reading)]
+    parts += [Text(), _batches_table(reading)]
     if reading["keys"]:
-        parts.append(_worst_table(reading))
+        parts += [Text(), _worst_table(reading)]
     return Group(*parts)
 
 
-def _records_table(records: dict[str, dict[str, int]]) -> Table:
+def _records_table(records: dict[str, dict[str, int]]) -> Sheet:
     kinds = ["records", *(fate for fate in FATES if records["all"][fate] or records["newest"][fate])]
-    table = _table("records", kinds)
-    for title, counts in (("all batches", records["all"]), ("newest batch", records["newest"])):
-        table.add_row(title, *(f"{counts[kind]:,}" for kind in kinds))
-    return table
+    both = (records["all"], records["newest"])
+    columns = [Column(kind, [count(x[kind]) for x in both], rank=rank) for rank, kind in enumerate(kinds)]
+    return Sheet((Column("records", ("all batches", "newest batch"), "text"), *columns))
 
 
-def _learners_table(reading: dict[str, Any]) -> Table:
+def _learners_table(reading: dict[str, Any]) -> Sheet:
     """Return the learners' errors; their numbers stand for them in the other tables, as in the report."""
-    drift = any(x["drifts"] is not None for x in reading["learners"].values())
-    titles = ["all", "recent", "newest", "updates", *["drifts"] * drift]
-    table = _table("error in %", titles)
-    table.add_row("0 no change", _percent(reading["no_change"]), *[""] * (len(titles) - 1))
-    for number, (name, x) in enumerate(reading["learners"].items(), start=1):
-        figures = (x["error"], x["window_error"], x["batch_error"], x["updates"])
-        table.add_row(_name(f"{number} {name}"), *map(_percent, figures), *([_count(x["drifts"])] if drift else []))
-    return table
+    rows = list(reading["learners"].values())
+    digits = len(str(len(rows)))
+    titles = {"all": "error", "recent": "window_error", "newest": "batch_error", "updates": "updates"}
+    columns = [
+        Column(
+            "error in %",
+            ["no change", *reading["learners"]],
+            "name",
+            marks=[f"{i:{digits}} " for i in range(len(rows) + 1)],
+        ),
+        *(
+            Column(
+                title, [percent(reading["no_change"]) if not rank else "", *(percent(x[name]) for x in rows)], rank=rank
+            )
+            for rank, (title, name) in enumerate(titles.items())
+        ),
+    ]
+    if any(x["drifts"] is not None for x in rows):
+        columns.append(Column("drifts", ["", *(count(x["drifts"]) for x in rows)], rank=len(titles)))
+    return Sheet(columns)
 
 
-def _worst_table(reading: dict[str, Any]) -> Table:
-    numbers = [str(number) for number in range(len(reading["learners"]) + 1)]
-    table = _table(f"worst keys of {list(reading['learners']).index(reading['best']) + 1}", ["labelled", *numbers])
-    for row in reading["worst_keys"]:
-        errors = (row["no_change"], *row["errors"].values())
-        table.add_row(_name(row["key"]), _count(row["n"]), *(_percent(share, 1) for share in errors))
-    return table
+def _batches_table(reading: dict[str, Any]) -> Sheet:
+    batches, learners = reading["newest_batches"], list(reading["learners"])
+    first = len(learners) + 1
+    return Sheet(
+        (
+            Column("batch", [f"{x['batch']:,}" for x in batches], "text"),
+            Column("records", [count(x["records"]) for x in batches], rank=first),
+            Column(
+                "seconds", ["-" if x["seconds"] is None else f"{x['seconds']:.1f}" for x in batches], rank=first + 2
+            ),
+            Column("records/s", [count(x["rate"]) for x in batches], rank=first + 1),
+            *_of_learners(reading, [x["errors"] for x in batches]),
+        )
+    )
 
 
-def _batches_table(reading: dict[str, Any]) -> Table:
-    learners = reading["learners"]
-    table = _table("batch", ["records", "seconds", "records/s", *map(str, range(1, len(learners) + 1))])
-    for x in reading["newest_batches"]:
-        counts = (_count(x["records"]), "-" if x["seconds"] is None else f"{x['seconds']:.1f}", _count(x["rate"]))
-        table.add_row(f"{x['batch']:,}", *counts, *(_percent(x["errors"].get(name), 1) for name in learners))
-    return table
+def _worst_table(reading: dict[str, Any]) -> Sheet:
+    keys = reading["worst_keys"]
+    best = list(reading["learners"]).index(reading["best"]) + 1
+    return Sheet(
+        (
+            Column(f"worst keys of {best} now", [x["key"] for x in keys], "name"),
+            Column("labelled", [count(x["window_n"]) for x in keys], rank=len(reading["learners"]) + 1),
+            *_of_learners(reading, [x["window_errors"] for x in keys]),
+        )
+    )
 
 
-def _table(first: str, others: list[str]) -> Table:
-    columns = (Column(title, justify="right", no_wrap=True) for title in others)
-    return Table(Column(first, min_width=len(first)), *columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-
-
-def _name(text: str) -> Text:
-    """Return a name as text without markup."""
-    text = shown(text)
-    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    return Text(text, no_wrap=True, overflow="ellipsis")
-
-
-def _percent(share: float | None, digits: int = 2) -> str:
-    return "-" if share is None else f"{100 * share:.{digits}f}"
-
-
-def _count(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
+def _of_learners(reading: dict[str, Any], errors: Sequence[dict[str, float | None]]) -> list[Column]:
+    """Return a column of errors for each learner; where there is no room for all, those of the best ones stay."""
+    mistakes = {name: x["mistakes"] for name, x in reading["learners"].items()}
+    ranked = sorted(mistakes, key=lambda name: mistakes[name])
+    return [
+        Column(str(number), [percent(x.get(name), 1) for x in errors], rank=ranked.index(name))
+        for number, name in enumerate(mistakes, start=1)
+    ]
 
 
 def _account(batch: Batch) -> dict[str, int]:

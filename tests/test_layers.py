@@ -15,6 +15,7 @@ PACKAGE = ROOT / "palearn"
 LAYERS = (
     "types",
     "errors",
+    "screen",
     "learners",
     "metrics",
     "records",

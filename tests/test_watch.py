@@ -42,6 +42,8 @@ def test_a_reading_is_what_the_report_says(tmp_path: Path) -> None:
     for row in found["worst_keys"]:
         entry = wanted["keys"][row["key"]]
         assert (row["n"], row["no_change"], row["errors"]) == (entry["n"], entry["baseline_error"], entry["errors"])
+        newest = tables.metrics(tmp_path, latest=True).query("key == @row['key']").set_index("learner")
+        assert row["window_errors"] == newest["window_error"].to_dict()
 
 
 def test_only_new_batches_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +147,7 @@ def test_names_are_text_and_eight_learners_fit(tmp_path: Path) -> None:
     for name in (HOSTILE[0], "[bold red]x[/]", r"\x1b[31mred"):
         assert name in told
     for row in (watch.reading() or {})["worst_keys"]:
-        for error in row["errors"].values():
+        for error in row["window_errors"].values():
             assert f"{100 * error:.1f}" in told
 
 

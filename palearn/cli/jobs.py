@@ -225,19 +225,18 @@ def tune(
         f"{found['state_bytes'] / 1e6:,.0f} MB of state",
         highlight=False,
     )
-    print_rows(
-        [
-            {
-                "records a batch": f"{x['batch']:,}",
-                "best buckets": f"{x['buckets']:,}",
-                "buckets touched": f"{x['touched_buckets']:,.0f}",
-                "state moved, MB": f"{x['moved_bytes'] / 1e6:,.1f}",
-                "seconds a batch": f"{x['seconds']:.1f}",
-                "records a second": f"{x['rate']:,.0f}",
-            }
-            for x in found["layouts"]
-        ]
-    )
+    rows = [
+        {
+            "records a batch": f"{x['batch']:,}",
+            "best buckets": f"{x['buckets']:,}",
+            "buckets touched": f"{x['touched_buckets']:,.0f}",
+            "state moved, MB": f"{x['moved_bytes'] / 1e6:,.1f}",
+            "seconds a batch": f"{x['seconds']:.1f}",
+            "records a second": f"{x['rate']:,.0f}",
+        }
+        for x in found["layouts"]
+    ]
+    print_rows(rows, numbers=rows[0])
     console.print(f"\nFor {found['cores']} cores, and at most {seconds:g} s a batch:\n", highlight=False)
     console.print(yaml.safe_dump(found["configuration"]), markup=False, highlight=False)
 

@@ -28,7 +28,7 @@ def report(
         print_json(found)
         return
     console.print(reports.fates(found), highlight=False)
-    console.print(reports.error_table(found))
+    console.print(reports.errors(found))
 
 
 @app.command()
@@ -39,7 +39,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show what is there now, and end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON of what is there now, and end.")] = False,
 ) -> None:
-    """Follow a job by what it writes: records by fate, errors, rate, the worst keys; Ctrl-C ends it."""
+    """Follow a job by what it writes: records by fate, errors, rate, the keys that are worst now; Ctrl-C ends it."""
     from palearn import watch as watching
 
     seen = watching.Watch(out, keys)

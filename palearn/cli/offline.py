@@ -6,9 +6,9 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 import yaml
-from rich.table import Table
 
 from palearn.cli.shared import (
     SHIPPED,
@@ -29,8 +29,10 @@ from palearn.cli.shared import (
     usage,
     value_of,
 )
-from palearn.errors import FileFormatError, LearnerError, shown
+from palearn.errors import FileFormatError, LearnerError
 from palearn.learners import LEARNERS
+from palearn.metrics import certain_error
+from palearn.screen import Column, Sheet, count
 
 if TYPE_CHECKING:
     from palearn.evaluate import Examples, Race
@@ -46,6 +48,8 @@ Positive = Annotated[str | None, typer.Option(help="Label of the positive class,
 Tie = Annotated[str, typer.Option(help="Class of a score of exactly 0: negative or positive.")]
 Views = Annotated[str | None, typer.Option(help="Names of the views, with commas.")]
 Key = Annotated[str | None, typer.Option(help="A field: one model for each of its values.")]
+#: Of a key: its name, examples, mistakes and updates.
+_Key = tuple[str, int, int, int]
 
 
 @app.command()
@@ -150,7 +154,7 @@ def _learners(names: list[str], params: dict[str, Any], task: str, tie: str, dri
 
 
 def _watched(examples: "Examples", settings: "Settings", learners: "list[Learner]", fine: bool) -> "Race":
-    """Let learners race under a progress bar with the error so far; ``fine``: with a curve that can be drawn."""
+    """Let learners race under a progress bar with the best error so far; ``fine``: with a curve that can be drawn."""
     from palearn.evaluate import PIECE, race
     from palearn.metrics import MISTAKES, N
 
@@ -159,15 +163,16 @@ def _watched(examples: "Examples", settings: "Settings", learners: "list[Learner
 
         def watch(models: "Models") -> None:
             n = int(models.counts[:, N].sum())
-            errors = [state.counts[:, MISTAKES].sum() / max(1, n) for state in models.states]
-            told = " ".join(f"{x.name} {error:.4f}" for x, error in zip(learners, errors, strict=True))
-            bar.update(task, description=f"error {told}", completed=n)
+            mistakes = [int(state.counts[:, MISTAKES].sum()) for state in models.states]
+            best = mistakes.index(min(mistakes))
+            told = f"error of {learners[best].name} {mistakes[best] / max(1, n):.4f}"
+            bar.update(task, description=told if len(learners) == 1 else f"{told}, the best", completed=n)
 
         return race(examples, settings, learners, piece=500 if fine else PIECE, watch=watch)
 
 
 def _report(races: "list[Race]", *, per_key: bool) -> dict[str, Any]:
-    report = {"learners": races[-1].figures(per_key=per_key), **races[-1].account()}
+    report = {"learners": races[-1].figures(per_key=per_key), **races[-1].account(), "no_change": races[-1].no_change}
     if len(races) > 1:
         errors = [[x["error"] for x in race.figures(per_key=False)] for race in races]
         for i, figures in enumerate(report["learners"]):
@@ -186,28 +191,12 @@ def _single(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(report: dict[str, Any], *, keyed: bool) -> None:
-    table = Table("learner", "options", "examples", "mistakes", "error", "updates")
-    repeated = "error_mean" in report["learners"][0]
-    drifts = "drifts" in report["learners"][0]
-    if drifts:
-        table.add_column("drifts")
-    if repeated:
-        table.add_column("mean ± sd")
-    if "holdout" in report:
-        table.add_column("held out")
-    for i, x in enumerate(report["learners"]):
-        options = ", ".join(f"{name}={value}" for name, value in x["params"].items())
-        row = [x["learner"], options, f"{x['n']:,}", f"{x['mistakes']:,}", _error(x["error"]), f"{x['updates']:,}"]
-        if drifts:
-            row.append(f"{x['drifts']:,}")
-        if repeated:
-            row.append(f"{_error(x['error_mean'])} ± {_error(x['error_sd'])}")
-        if "holdout" in report:
-            out = report["holdout"]
-            row.append(_error(out["mistakes"][i] / out["n"] if out["n"] else None))
-        table.add_row(*row)
-    console.print(table)
-    told = [f"{report['learners'][0]['n']:,} examples"]
+    learners = report["learners"]
+    order = sorted(range(len(learners)), key=lambda i: (_judged(learners[i]) is None, _judged(learners[i])))
+    console.print(_table(report, order))
+    if report["no_change"] is not None:
+        console.print(f"predicting no change: {_error(report['no_change'])}", highlight=False)
+    told = [f"{learners[0]['n']:,} examples"]
     told += [f"{report[fate]:,} {fate}" for fate in ("waiting", "duplicate", "expired", "rejected") if report[fate]]
     told += [f"{count:,} of them {reason}" for reason, count in report["reasons"].items()]
     if "holdout" in report:
@@ -220,8 +209,44 @@ def _show(report: dict[str, Any], *, keyed: bool) -> None:
         ]
     console.print(", ".join([*told, f"{report['seconds']:.2f} s"]), highlight=False)
     if keyed:
-        for x in report["learners"]:
-            _show_keys(x)
+        for i in order:
+            _show_keys(learners[i])
+
+
+def _judged(figures: dict[str, Any]) -> float | None:
+    """Return the error that learners are ordered by: over all orders, where there are several."""
+    judged: float | None = figures.get("error_mean", figures["error"])
+    return judged
+
+
+def _table(report: dict[str, Any], order: list[int]) -> Sheet:
+    """Return the learners' figures, the best first; of their options those that are not the defaults."""
+    rows = [report["learners"][i] for i in order]
+    columns = [Column("learner", [x["learner"] for x in rows], "name")]
+    repeated = "error_mean" in rows[0]
+    if repeated:
+        columns.append(Column("error ± sd", [f"{_error(x['error_mean'])} ± {_error(x['error_sd'])}" for x in rows]))
+    columns.append(
+        Column("last order" if repeated else "error", [_error(x["error"]) for x in rows], rank=int(repeated))
+    )
+    if "holdout" in report:
+        out = report["holdout"]
+        shares = [out["mistakes"][i] / out["n"] if out["n"] else None for i in order]
+        columns.append(Column("held out", list(map(_error, shares)), rank=2))
+    columns.append(Column("mistakes", [count(x["mistakes"]) for x in rows], rank=3))
+    columns.append(Column("updates", [count(x["updates"]) for x in rows], rank=4))
+    if "drifts" in rows[0]:
+        columns.append(Column("drifts", [count(x["drifts"]) for x in rows], rank=5))
+    options = [_cell(_given(x)) for x in rows]
+    if any(options):
+        columns.append(Column("options", options, "text", rank=6))
+    return Sheet(columns)
+
+
+def _given(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a learner that are not the defaults."""
+    usual = {x.name: x.default for x in LEARNERS[figures["learner"]].parameters}
+    return {name: value for name, value in figures["params"].items() if name not in usual or usual[name] != value}
 
 
 def _error(error: float | None) -> str:
@@ -229,16 +254,34 @@ def _error(error: float | None) -> str:
 
 
 def _show_keys(figures: dict[str, Any], most: int = 10) -> None:
-    """Print the keys with the highest, middle and lowest errors."""
+    """Print the keys whose errors are the highest and the lowest for certain, and one in the middle."""
     keys = [(name, c["n"], c["mistakes"], c["updates"]) for name, c in figures["per_key"].items() if c["n"]]
-    keys.sort(key=lambda row: (-row[2] / row[1], -row[1], row[0]))
-    middle = max(most, (len(keys) - most) // 2)
-    parts = {"worst": keys[:most], "median": keys[middle : middle + 1], "best": keys[max(most, len(keys) - most) :]}
-    table = Table("", "key", "examples", "mistakes", "error", "updates", title=figures["learner"])
-    for part, rows in parts.items():
-        for name, n, mistakes, updates in rows:
-            table.add_row(part, shown(name), f"{n:,}", f"{mistakes:,}", f"{mistakes / n:.2%}", f"{updates:,}")
-    console.print(table)
+    keys.sort(key=lambda row: (-row[1], row[0]))
+    worst = _certain(keys, [row[2] for row in keys])[:most]
+    left = [row for row in keys if row not in worst]
+    best = _certain(left, [row[1] - row[2] for row in left])[:most]
+    left = sorted((row for row in left if row not in best), key=lambda row: row[2] / row[1])
+    parts = {"worst": worst, "median": left[len(left) // 2 :][:1], "best": best[::-1]}
+    rows = [(part, *row) for part, found in parts.items() for row in found]
+    console.print(f"\n{figures['learner']}", highlight=False)
+    console.print(
+        Sheet(
+            (
+                Column("", [row[0] for row in rows], "text"),
+                Column("key", [row[1] for row in rows], "name"),
+                Column("error", [_error(row[3] / row[2]) for row in rows]),
+                Column("examples", [count(row[2]) for row in rows], rank=1),
+                Column("mistakes", [count(row[3]) for row in rows], rank=2),
+                Column("updates", [count(row[4]) for row in rows], rank=3),
+            )
+        )
+    )
+
+
+def _certain(keys: list[_Key], counted: list[int]) -> list[_Key]:
+    """Return keys by the share of what is counted of them, as far as it is certain, the highest first."""
+    shares = certain_error(np.array(counted), np.array([row[1] for row in keys]))
+    return [keys[i] for i in np.argsort(-shares, kind="stable")]
 
 
 @app.command()
@@ -289,7 +332,8 @@ def search(
         print_json({"chosen": _tried(found[0]), "candidates": [_tried(x) for x in found]})
         return
     print_rows(
-        [{name: _cell(value) for name, value in _tried(x).items() if name != "params" or value} for x in found[:10]]
+        [{name: _cell(value) for name, value in _tried(x).items()} for x in found[:10]],
+        numbers=("chose_n", "chose_error", "n", "error"),
     )
     best = found[0]
     console.print(

@@ -91,7 +91,7 @@ def _show(found: "Results") -> None:
                         {"": row.of, "learner": row.learner, "paper": theirs, "ours": ours, "within 2 sd": met}
                         | ({"options": row.options} if any(x.options for x in table.rows) else {})
                     )
-                print_rows(rows)
+                print_rows(rows, numbers=("paper", "ours"))
                 for claim in table.claims:
                     console.print(verdict(claim), highlight=False)
             for figure in part.figures:

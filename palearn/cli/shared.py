@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -16,9 +17,10 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Column, Table
 
+from palearn import screen
 from palearn.errors import ConfigError, FileFormatError, shown
+from palearn.screen import Column, Sheet
 
 app = typer.Typer(
     help="Online linear classifiers, one model per key, learned from Kafka inside a Spark job.",
@@ -31,7 +33,7 @@ app.add_typer(broker_app, name="broker")
 state_app = typer.Typer(help="The state of a stopped job.", no_args_is_help=True)
 app.add_typer(state_app, name="state")
 #: Names of keys and features are text, whatever brackets are in them.
-console = Console(markup=False)
+console = Console(markup=False, width=screen.width())
 
 SHIPPED = "a data set that ships with palearn: a9a or internet_ads"
 Config = Annotated[Path, typer.Option("--config", help="Configuration, YAML.", exists=True, dir_okay=False)]
@@ -56,16 +58,23 @@ Names = Annotated[Path | None, typer.Option("--names", help="Feature names for L
 MOST_COLUMNS = 30
 
 
-def print_rows(rows: list[dict[str, Any]]) -> None:
-    """Print rows as a table."""
-    table = Table(*(Column(name, overflow="fold") for name in rows[0])) if rows else Table("nothing")
-    for row in rows:
-        table.add_row(*(_number(cell) if isinstance(cell, float) else shown(str(cell)) for cell in row.values()))
-    console.print(table)
+def print_rows(rows: list[dict[str, Any]], numbers: Collection[str] = ()) -> None:
+    """Print rows as a table; where there is no room for all ``numbers`` and columns of such, for the first ones."""
+    if not rows:
+        console.print("nothing")
+        return
+    columns = []
+    for place, name in enumerate(rows[0]):
+        cells = [row[name] for row in rows]
+        number = name in numbers or all(isinstance(cell, int | float) or cell == "-" for cell in cells)
+        columns.append(Column(name, list(map(_text, cells)), "number" if number else "text", place if number else 0))
+    console.print(Sheet(columns))
 
 
-def _number(cell: float) -> str:
-    """Return a number with four places, or a small one with three digits."""
+def _text(cell: Any) -> str:
+    """Return a cell as text: a number with four places, or a small one with three digits."""
+    if not isinstance(cell, float):
+        return str(cell)
     return f"{cell:+.4f}" if cell == 0 or abs(cell) >= 0.001 else f"{cell:+.2e}"
 
 
@@ -161,8 +170,8 @@ def progress(unit: str, *, passing: bool = False) -> Progress:
     """
     count = TaskProgressColumn() if unit == "bytes" else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
-    screen = Console(stderr=True)
-    return Progress(*columns, console=screen, transient=passing, disable=passing and not screen.is_terminal)
+    stderr = Console(stderr=True)
+    return Progress(*columns, console=stderr, transient=passing, disable=passing and not stderr.is_terminal)
 
 
 def print_json(content: Any) -> None:

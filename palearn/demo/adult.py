@@ -3,13 +3,12 @@
 import time
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Column, Table
 
 from palearn import datasets, report, weights
 from palearn.demo import steps
 from palearn.kafka.produce import produce
+from palearn.screen import Column, Sheet
 
 PORT = 29092
 TOPIC = "adult"
@@ -47,13 +46,12 @@ def _show(console: Console, out: Path) -> None:
     console.print("\nError of each occupation's models, test-then-train, beside predicting no change", highlight=False)
     found = report.summary(out)
     console.print(report.fates(found), highlight=False)
-    console.print(report.error_table(found))
+    console.print(report.errors(found))
     key, learner = SHOWN
-    title = f"strongest weights of {learner} for {key} (+: earns over 50,000 a year)"
-    table = Table("feature", Column("weight", justify="right"), box=box.SIMPLE, title=title)
-    for x in weights.strongest(out, weights.Choice(key), learner=learner):
-        table.add_row(x.feature, f"{x.weight:+.3f}")
-    console.print(table)
+    console.print(f"\nStrongest weights of {learner} for {key} (+: earns over 50,000 a year)", highlight=False)
+    strongest = weights.strongest(out, weights.Choice(key), learner=learner)
+    features = Column("feature", [x.feature for x in strongest], "text")
+    console.print(Sheet((features, Column("weight", [f"{x.weight:+.3f}" for x in strongest]))))
     picture = out.parent / "error.png"
     report.plot(report.history(out), picture)
     console.print(f"Tables (Parquet): {out}\nPlot of the rolling error: {picture}", highlight=False, soft_wrap=True)

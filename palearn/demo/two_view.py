@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import msgspec
-from rich import box
 from rich.console import Console
-from rich.table import Column, Table
 
 from palearn import datasets, report, tables
 from palearn.demo import steps
 from palearn.errors import StreamError
 from palearn.kafka.produce import produce
 from palearn.records import Record
+from palearn.screen import Column, Sheet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,7 +196,9 @@ def _show(console: Console, out: Path, sent: int) -> None:
         soft_wrap=True,
     )
     by_seed = scores(tables.read(out, "predictions"))
+    console.print(f"F1 of the advertisements, and error, in %: mean ± spread of {len(SEEDS)} orders\n", highlight=False)
     console.print(_table(by_seed))
+    console.print()
     ours = by_seed["f1"].xs("one", level="models").groupby("learner").mean()
     console.print(
         "The paper's F1 is of 5-fold test sets; ours is prequential (test-then-train), from the\n"
@@ -209,18 +210,16 @@ def _show(console: Console, out: Path, sent: int) -> None:
     )
 
 
-def _table(by_seed: "pd.DataFrame") -> Table:
+def _table(by_seed: "pd.DataFrame") -> Sheet:
     wide = by_seed.groupby(["learner", "models"]).agg(["mean", "std"])
-    titles = ("F1\none model", "F1\nby site", "error\none model", "error\nby site", "F1\nthe paper")
-    table = Table(
-        "learner", *(Column(title, justify="right") for title in titles), box=box.SIMPLE, pad_edge=False,
-        title=f"F1 of the advertisements, and error, in %: mean ± spread of {len(SEEDS)} orders",
-    )  # fmt: skip
+    cells: list[list[str]] = []
     for name, paper in PAPER.items():
         ours = [wide.loc[(name, models), figure] for figure in ("f1", "error") for models in ("one", "sites")]
-        figures = [(x["mean"], x["std"]) for x in ours]
-        table.add_row(name, *(f"{mean:.2f}±{spread:.2f}" for mean, spread in (*figures, paper)))
-    return table
+        figures = [*((x["mean"], x["std"]) for x in ours), paper]
+        cells.append([f"{mean:.2f}±{spread:.2f}" for mean, spread in figures])
+    titles = ("F1\none model", "F1\nby site", "error\none model", "error\nby site", "F1\nthe paper")
+    columns = [Column(title, column, rank=i) for i, (title, *column) in enumerate(zip(titles, *cells, strict=True))]
+    return Sheet((Column("learner", list(PAPER), "name"), *columns), "the table predictions has all")
 
 
 def _order(f1: dict[str, float]) -> str:

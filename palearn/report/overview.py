@@ -1,15 +1,20 @@
-"""From the output tables to what people look at: sums, an error table, a plot."""
+"""From the output tables to what people look at: sums, tables of errors, a plot."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.table import Column, Table
+from rich.console import Group
+from rich.text import Text
 
 from palearn import plots
 from palearn.errors import FileFormatError, shown
 from palearn.report.history import FIGURES, History, error, of_keys, ratio
+from palearn.screen import Column, Sheet, count, names, percent
+
+#: A learner's name has so much room in a sentence and at the head of a column.
+_TITLE = 24
 
 
 def history(path: str | Path) -> History:
@@ -74,33 +79,55 @@ def fates(report: dict[str, Any]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in report.get("records", {}).items() if count)
 
 
-def error_table(report: dict[str, Any], most: int = 25) -> Table:
-    """Return a :func:`summary`'s errors as a table: the ``most`` largest keys, and all keys together."""
-    names = list(report["learners"])
-    largest = sorted(report["keys"].items(), key=lambda item: -item[1]["n"])
-    widest = max((len(key) for key, _ in largest[:most]), default=0)
-    titles = ("labelled", "no change", *names)
-    columns = (Column(title, justify="right") for title in titles)
-    table = Table(
-        Column("key", no_wrap=True, min_width=min(widest, 32), max_width=32),
-        *columns,
-        box=box.SIMPLE,
-        title="error in %",
+def errors(report: dict[str, Any], most: int = 25) -> Group:
+    """Return a :func:`summary`'s errors for a terminal: of the learners, the best first, and of the largest keys.
+
+    Learners have numbers, as on the page: in the order of the configuration, and 0 predicts no change.
+    """
+    base, learners = baseline(report), list(report["learners"].items())
+    if all(x["error"] is None for _, x in learners):
+        return Group(Text("no record had a label yet: there are no errors to show"))
+    ranked = sorted(range(1, len(learners) + 1), key=lambda number: learners[number - 1][1]["error"])
+    best = learners[ranked[0] - 1][1]
+    title = names(list(report["learners"]), _TITLE)[ranked[0] - 1]
+    told = f"{best['n']:,} labelled; best: {ranked[0]} {title}, {percent(best['error'])} % wrong"
+    parts: list[Any] = [Text(f"{told}; no change: {percent(base)} %\n"), _learners(report, base)]
+    if report["keys"]:
+        parts += [Text(), _keys(report, ranked, most)]
+    if len(report["keys"]) > most:
+        parts.append(Text(f"and {len(report['keys']) - most:,} smaller keys"))
+    return Group(*parts)
+
+
+def _learners(report: dict[str, Any], base: float | None) -> Sheet:
+    rows = [("no change", base, "")]
+    rows += [(name, x["error"], count(x["mistakes"])) for name, x in report["learners"].items()]
+    order = sorted(range(len(rows)), key=lambda number: (rows[number][1] is None, rows[number][1], number == 0))
+    named, shares, mistakes = zip(*(rows[number] for number in order), strict=True)
+    digits = len(str(len(rows) - 1))
+    return Sheet(
+        (
+            Column("all keys", named, "name", marks=[f"{number:{digits}} " for number in order]),
+            Column("error in %", [percent(share) for share in shares]),
+            Column("mistakes", mistakes, rank=1),
+        )
     )
-    for key, entry in largest[:most]:
-        errors = (entry["baseline_error"], *(entry["errors"].get(name) for name in names))
-        table.add_row(shown(key), f"{entry['n']:,}", *map(_percent, errors))
-    if len(largest) > most:
-        table.add_row(f"… {len(largest) - most:,} more keys")
-    table.add_section()
-    n = max((x["n"] for x in report["learners"].values()), default=0)
-    errors = (baseline(report), *(x["error"] for x in report["learners"].values()))
-    table.add_row("all keys", f"{n:,}", *map(_percent, errors))
-    return table
 
 
-def _percent(error: float | None) -> str:
-    return "-" if error is None else f"{100 * error:.2f}"
+def _keys(report: dict[str, Any], ranked: Sequence[int], most: int) -> Sheet:
+    """Return the largest keys' errors; where there is no room for all learners, those of the best ones."""
+    keys = sorted(report["keys"].items(), key=lambda item: -item[1]["n"])[:most]
+    columns = [
+        Column("key", [key for key, _ in keys], "name"),
+        Column("labelled", [count(x["n"]) for _, x in keys], rank=2),
+        Column("0 no change", [percent(x["baseline_error"]) for _, x in keys], rank=1, short="0"),
+    ]
+    titles = names(list(report["learners"]), _TITLE)
+    for number, (name, title) in enumerate(zip(report["learners"], titles, strict=True), start=1):
+        shares = [percent(x["errors"].get(name)) for _, x in keys]
+        place = ranked.index(number)
+        columns.append(Column(f"{number} {title}", shares, rank=place + 2 if place else 0, short=str(number)))
+    return Sheet(columns, "palearn report --json has all")
 
 
 def plot(found: History, file: str | Path) -> None:
