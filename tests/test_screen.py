@@ -110,6 +110,20 @@ def test_eight_learners_of_long_names_can_be_read(tmp_path: Path, room: int) -> 
         assert f"{100 * row['window_errors'][reading['best']]:.1f}" in told
 
 
+def test_learners_without_an_error_yet_are_last() -> None:
+    learners = {"new": {"n": 0, "mistakes": 0, "error": None}, "old": {"n": 4, "mistakes": 1, "error": 0.25}}
+    entry = {"n": 4, "baseline_error": 0.5, "errors": {"new": None, "old": 0.25}}
+    lines = printed(errors({"learners": learners, "keys": {"k": entry}}), 80)
+    assert "best: 2 old, 25.00 %" in lines[0]
+    assert [line.split()[:3] for line in lines[4:7]] == [
+        ["2", "old", "25.00"],
+        ["0", "no", "change"],
+        ["1", "new", "-"],
+    ]
+    none = {"new": learners["new"]}
+    assert "no record had a label yet" in " ".join(printed(errors({"learners": none, "keys": {}}), 80))
+
+
 @pytest.mark.parametrize("room", [60, 80])
 def test_an_evaluation_of_eight_learners_can_be_read(room: int) -> None:
     chance = random.Random(1)

@@ -87,7 +87,8 @@ def errors(report: dict[str, Any], most: int = 25) -> Group:
     base, learners = baseline(report), list(report["learners"].items())
     if all(x["error"] is None for _, x in learners):
         return Group(Text("no record had a label yet: there are no errors to show"))
-    ranked = sorted(range(1, len(learners) + 1), key=lambda number: learners[number - 1][1]["error"])
+    shares = [x["error"] for _, x in learners]  # a learner that was added late may have none yet
+    ranked = sorted(range(1, len(learners) + 1), key=lambda i: (shares[i - 1] is None, shares[i - 1]))
     best = learners[ranked[0] - 1][1]
     title = names(list(report["learners"]), _TITLE)[ranked[0] - 1]
     told = f"{best['n']:,} labelled; best: {ranked[0]} {title}, {percent(best['error'])} % wrong"
