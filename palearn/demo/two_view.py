@@ -219,7 +219,7 @@ def _table(by_seed: "pd.DataFrame") -> Sheet:
         cells.append([f"{mean:.2f}±{spread:.2f}" for mean, spread in figures])
     titles = ("F1\none model", "F1\nby site", "error\none model", "error\nby site", "F1\nthe paper")
     columns = [Column(title, column, rank=i) for i, (title, *column) in enumerate(zip(titles, *cells, strict=True))]
-    return Sheet((Column("learner", list(PAPER), "name"), *columns), "the table predictions has all")
+    return Sheet((Column("learner", list(PAPER), "name"), *columns), "a wider terminal has all")
 
 
 def _order(f1: dict[str, float]) -> str:
