@@ -20,11 +20,11 @@ from palearn.bucket import Summary
 from palearn.config import Config, Prometheus, parse
 from palearn.errors import ConfigError
 from palearn.metrics import CERTAIN
-from palearn.table_schemas import METRICS
 from palearn.spark import stream
 from palearn.spark.monitor import Monitor, serving
 from palearn.spark.sinks import Written
 from palearn.spark.worst import Ranking, Window
+from palearn.table_schemas import METRICS
 
 HOSTILE = [
     'a"b\\c\nd', "a\\nb", "a\nb", "x" * 5000, "x" * 4999 + "y", "<script>alert(1)</script>", '"} 1\nup 0', "\u202eevil",
