@@ -13,7 +13,7 @@ from palearn.spark import checkpoint, source, stateful
 from palearn.spark.folder import Folder
 from palearn.spark.session import session
 from palearn.spark.sinks import Sink
-from palearn.spark.topics import require_topics
+from palearn.spark.topics import make_output_topics, require_topics
 
 
 def run(
@@ -57,6 +57,7 @@ def run(
     ends = None if batches_of is None else _ends(checkpoint.batches_of(batches_of))
     spark = spark or session(config, name="palearn replay", master=master)
     records = history(spark, config, paths, start, end) if ends is None else source.batches(spark, config, ends)
+    make_output_topics(spark, config)
     Sink(config).write(stateful.replay(sort(records), config), 0)
 
 

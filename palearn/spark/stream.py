@@ -81,6 +81,7 @@ def _run(config: Config, warm_start: str | None, master: str | None, spark: Spar
         with Topics(spark, kafka) as topics:
             checkpoint = Folder(config.checkpoint)
             require_same_topics(checkpoint, topics.ids())
+            topics.make(config.output.topics.values())
             warm.begin(spark, config, warm_start)
             try:
                 _learn(spark, config, checkpoint, topics, monitor)

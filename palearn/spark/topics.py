@@ -1,12 +1,13 @@
 """What Kafka says of the configured topics, asked through the client that the connector brings."""
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from palearn.config import KafkaSource
+from palearn.config import Config, KafkaSource
 from palearn.errors import StreamError
 from palearn.kafka import reach
 
@@ -27,6 +28,8 @@ class Topics:
         jvm = spark.sparkContext._jvm
         assert jvm is not None
         self._options: Any = jvm.org.apache.kafka.clients.admin.ListTopicsOptions
+        self._new: Any = jvm.org.apache.kafka.clients.admin.NewTopic
+        self._default: Any = jvm.java.util.Optional.empty()
         properties = jvm.java.util.Properties()
         for name, value in kafka.client_options.items():
             properties.setProperty(name, value)
@@ -55,18 +58,48 @@ class Topics:
         StreamError
             None lets us in, or a topic is not there.
         """
-        servers = self._kafka.bootstrap_servers
-        try:
-            there = self._admin.listTopics(self._options().timeoutMs(timeout_ms)).namesToListings().get()
-        except Py4JJavaError as error:
-            raise _no_answer(servers, str(error.java_exception.getMessage())) from None
+        there = self._there(timeout_ms)
         missing = [topic for topic in self._kafka.topics if topic not in there]
         if missing:
             raise StreamError(
-                f"Kafka at {servers} has no topic {', '.join(missing)}; make it (palearn produce does). If the "
-                "checkpoint began with it, it was deleted: start over with a new checkpoint and a new output"
+                f"Kafka at {self._kafka.bootstrap_servers} has no topic {', '.join(missing)}; make it (palearn produce "
+                "does). If the checkpoint began with it, it was deleted: start over with a new checkpoint and a new "
+                "output"
             )
         return {topic: there[topic].topicId().toString() for topic in self._kafka.topics}
+
+    def make(self, names: Iterable[str]) -> None:
+        """Make the topics that are not there, as the cluster makes them by default.
+
+        A producer would wait a minute for each, and then blame the broker.
+
+        Raises
+        ------
+        NoAnswer
+            No broker answers.
+        StreamError
+            None lets us in, or a topic is refused.
+        """
+        wanted = set(names)
+        there = self._there(START_MS) if wanted else wanted
+        missing = sorted(name for name in wanted if name not in there)
+        if not missing:
+            return
+        try:
+            self._admin.createTopics([self._new(name, self._default, self._default) for name in missing]).all().get()
+        except Py4JJavaError as error:
+            reason = str(error.java_exception.getMessage()).partition(":")[2].strip()
+            raise StreamError(
+                f"Kafka at {self._kafka.bootstrap_servers} has no topic {', '.join(missing)} for the output, and does "
+                f"not make it ({reason}); make it, or correct output.TABLE.kafka"
+            ) from None
+
+    def _there(self, timeout_ms: int) -> Any:
+        """Return the topics that are there, by name."""
+        try:
+            return self._admin.listTopics(self._options().timeoutMs(timeout_ms)).namesToListings().get()
+        except Py4JJavaError as error:
+            raise _no_answer(self._kafka.bootstrap_servers, str(error.java_exception.getMessage())) from None
 
 
 def require_broker(kafka: KafkaSource) -> None:
@@ -79,6 +112,14 @@ def require_topics(spark: SparkSession, kafka: KafkaSource) -> None:
     """Raise a StreamError that says so when no broker answers or a topic is not there."""
     with Topics(spark, kafka) as topics:
         topics.ids()
+
+
+def make_output_topics(spark: SparkSession, config: Config) -> None:
+    """Make the topics that tables go to, where they are not there."""
+    if config.output.topics:
+        assert config.source.kafka is not None  # the configuration is refused otherwise
+        with Topics(spark, config.source.kafka) as topics:
+            topics.make(config.output.topics.values())
 
 
 def _no_answer(servers: str, message: str) -> StreamError:

@@ -273,8 +273,7 @@ def test_metrics_reach_their_kafka_topic(broker: str, topic: str, tmp_path: Path
 def test_every_table_can_go_to_kafka(broker: str, topic: str, tmp_path: Path) -> None:
     names = ("models", "metrics", "predictions", "rejected", "accounts")
     make_topic(broker, topic, 1)
-    for name in names:
-        make_topic(broker, f"{topic}-{name}", 1)
+    make_topic(broker, f"{topic}-models", 1)  # the job makes the others
     value = records.encode(Record(id="example 42", label=1, features={"x": 1.0}))
     send(broker, [(topic, 0, b"k", value), (topic, 0, b"k", b"oops"), (topic, 0, b"k", value)])
     options = [f"output.{name}={{kafka: {topic}-{name}}}" for name in names]
