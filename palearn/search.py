@@ -25,8 +25,8 @@ from palearn.evaluate import Examples, race
 from palearn.learners import LEARNERS, Learner
 from palearn.state import Settings
 
-#: The part of the examples that chooses ends at a multiple of so many records.
-_PIECE = 500
+#: The part of the examples that chooses ends at a multiple of so many records, or of a hundredth of a short stream.
+_PIECE, _SHORT = 500, 10_000
 #: Candidates that race in one pass.
 _TOGETHER = 16
 #: Values that a learner has when a grid names none for it.
@@ -220,6 +220,8 @@ def _race(plan: Plan, group: list[tuple[str, dict[str, Any]]]) -> list[Tried]:
         for i, (algorithm, params) in enumerate(group)
     ]
     curve = race(plan.examples, plan.settings, learners, piece=_PIECE).curve
+    if curve and curve[-1][0] < _SHORT:  # how long it is, only having read it says
+        curve = race(plan.examples, plan.settings, learners, piece=max(1, curve[-1][0] // 100)).curve
     total, ends = curve[-1] if curve else (0, [0] * len(group))
     first, chose = next((point for point in curve if point[0] >= plan.choose * total), (0, ends))
     return [

@@ -71,7 +71,7 @@ def test_the_share_that_chooses_and_keys(people: list[Record], file: Path) -> No
         wrong.append(model.predict_one(record.features) != (1 if record.label == 1 else -1))
         model.learn_one(record.features, record.label)
     assert tried.chose_n >= 0.2 * len(wrong)
-    assert tried.chose_n - 0.2 * len(wrong) < 500
+    assert tried.chose_n - 0.2 * len(wrong) <= 0.01 * len(wrong)
     assert tried.chose_n + tried.n == len(wrong)
     assert (tried.chose_mistakes, tried.mistakes) == (sum(wrong[: tried.chose_n]), sum(wrong[tried.chose_n :]))
 

@@ -288,7 +288,7 @@ def _certain(keys: list[_Key], counted: list[int]) -> list[_Key]:
 def search(
     file: File,
     learner: Annotated[list[str], typer.Option(help="Learners to try.")] = ["arow", "pa1"],  # noqa: B006
-    grid: Annotated[list[str], typer.Option(help="C=2^-4:2^4 (powers), C=0.01:100:9 (evenly), r=0.1,1,10")] = [],  # noqa: B006
+    grid: Annotated[list[str], typer.Option(help="C=2^-4:2^4 (powers), C=0.01:10:7 (evenly), r=0.1,1,10")] = [],  # noqa: B006
     choose: Annotated[float, typer.Option(help="The share of the examples, from the first on, that chooses.")] = 0.5,
     task: Task = "binary",
     bias: Bias = True,
