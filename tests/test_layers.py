@@ -62,6 +62,7 @@ LAYERS = (
     "prepare",
     "demo",
     "cli",
+    "__main__",
 )
 
 #: Third-party packages and the only places that may import them, at the top or inside a function.

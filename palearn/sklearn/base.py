@@ -87,7 +87,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     # -- learning --------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    # No sample_weight: what an example does depends on those before it, so scikit-learn's check that a weight of 2 is
+    # two rows, in an order of its own, can hold for no online learner. partial_fit has it: there the order is given.
+    def fit(self, X: Any, y: Any) -> Self:
         """Learn a new model (``warm_start``: learn on), epoch after epoch until the loss no longer falls.
 
         Parameters
@@ -96,19 +98,16 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             Examples x features, dense or sparse.
         y
             Labels.
-        sample_weight
-            Weights >= 0, which multiply the learner's price of a loss; 0 leaves an example out.
-            A learner without such a price (hard margins, CW, second-order perceptron) knows only 0 and more.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, coef: Any = None, intercept: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, coef: Any = None, intercept: Any = None) -> Self:
         common = self._common()
         again = common["warm_start"] and hasattr(self, "_models")
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, reset=not again)
         check_classification_targets(y)
         classes, numbers = np.unique(y, return_inverse=True)
-        train, held_out = self._split(self._examples(X, classes, numbers, sample_weight), common)
+        train, held_out = self._split(self._examples(X, classes, numbers), common)
         if not again:
             self._begin(classes, common["fit_intercept"])
         elif np.array_equal(classes, self.classes_):
@@ -135,7 +134,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         classes
             All labels that will ever come; needed in the first call.
         sample_weight
-            As for :meth:`fit`.
+            Weights >= 0, which multiply the learner's price of a loss; 0 leaves an example out.
+            A learner without such a price (hard margins, CW, second-order perceptron) knows only 0 and more.
         """
         common = self._common() | {"max_iter": 1, "shuffle": False}
         first = not hasattr(self, "_models")
@@ -205,14 +205,14 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         learned, held_out = next(splitter.split(np.zeros((examples.y.size, 1)), examples.y))
         return examples.take(learned), examples.take(held_out)
 
-    def _examples(self, X: Matrix, classes: Any, y: IntArray, sample_weight: Any) -> Examples:
+    def _examples(self, X: Matrix, classes: Any, y: IntArray, sample_weight: Any = None) -> Examples:
         """Return the examples whose weight is not 0."""
         weight = np.ones(y.size)
         if sample_weight is not None:
             weight = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
         if weight.shape != y.shape:
             raise ValueError(f"sample_weight must have shape {y.shape}, got {weight.shape}")
-        weight = weight * self._class_weight(classes, y[weight != 0.0])[y]
+        weight = weight * self._class_weight(classes, y)[y]
         if weight.min() < 0.0 or not weight.any():
             raise ValueError("weights must not be negative, nor zero for all examples")
         examples = Examples(sparse.csr_array(X), y, weight)

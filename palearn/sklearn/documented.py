@@ -33,7 +33,7 @@ _OTHERS = {
     "random_state": ("an integer, a RandomState or None", "Seed of the order and of the held-out part."),
     "class_weight": (
         "a dict {label: weight}, 'balanced' or None",
-        "Weights of the classes, multiplied with sample_weight.",
+        "Weights of the classes; partial_fit multiplies them with its sample_weight.",
     ),
     "n_jobs": ("an integer or None", "Accepted for scikit-learn's signature; the classes are learned in turn."),
 }

@@ -90,9 +90,7 @@ class PassiveAggressiveClassifier(_Priced, _Weighted):
     average: bool | int = False
     n_jobs: int | None = None
 
-    def fit(  # type: ignore[override]  # the order of scikit-learn's SGDClassifier
-        self, X: Any, y: Any, coef_init: Any = None, intercept_init: Any = None, sample_weight: Any = None
-    ) -> Self:
+    def fit(self, X: Any, y: Any, coef_init: Any = None, intercept_init: Any = None) -> Self:
         """Learn a new model (``warm_start``: learn on), epoch after epoch until the loss no longer falls.
 
         Parameters
@@ -105,10 +103,8 @@ class PassiveAggressiveClassifier(_Priced, _Weighted):
             Weights to begin from, in the shape of ``coef_``.
         intercept_init
             Weights of the constant feature to begin from, in the shape of ``intercept_``.
-        sample_weight
-            Weights >= 0, which multiply C; 0 leaves an example out.
         """
-        return self._fit(X, y, sample_weight, coef_init, intercept_init)
+        return self._fit(X, y, coef_init, intercept_init)
 
     def sparsify(self) -> Self:
         """Make ``coef_`` a sparse matrix; :meth:`fit` and :meth:`partial_fit` make it dense again."""

@@ -360,7 +360,7 @@ def test_without_river_the_error_says_what_to_install():
     code = "import sys; sys.modules['river'] = None\nimport palearn.river"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert re.search(r"ImportError: palearn.river needs River .*: pip install palearn\[river\]", done.stderr)
+    assert re.search(r"ImportError: palearn.river needs River .*: pip install 'palearn\[river\]'", done.stderr)
 
 
 def test_palearn_itself_does_not_import_river():

@@ -112,22 +112,23 @@ def test_early_stopping_holds_out_a_part(made, classes):
 
 def test_early_stopping_ends_after_epochs_without_gain_in_weighted_accuracy():
     x, y = problem(3, n=200, spread=3.0)
-    weight = np.random.default_rng(0).exponential(size=200) ** 3
+    class_weight = {0: 0.1, 1: 1.0, 2: 4.0}
+    weight = np.array([class_weight[label] for label in y])
     epochs = []
     for seed in range(10):
-        options = {"random_state": seed, "shuffle": False}
+        options = {"random_state": seed, "shuffle": False, "class_weight": class_weight}
         split = StratifiedShuffleSplit(n_splits=1, test_size=0.25, random_state=seed)
         ((train, held_out),) = split.split(x, y)
         single = AROWClassifier(**options, max_iter=1, tol=None, warm_start=True)
         best, stale, epoch = -np.inf, 0, 0
         while stale < 2:
-            single.fit(x[train], y[train], sample_weight=weight[train])
+            single.fit(x[train], y[train])
             accuracy = single.score(x[held_out], y[held_out], sample_weight=weight[held_out])
             stale = stale + 1 if accuracy < best + 0.01 else 0
             best, epoch = max(best, accuracy), epoch + 1
         stopped = AROWClassifier(
             **options, early_stopping=True, validation_fraction=0.25, n_iter_no_change=2, tol=0.01
-        ).fit(x, y, sample_weight=weight)
+        ).fit(x, y)
         assert (stopped.n_iter_, learned(stopped)) == (epoch, learned(single))
         epochs.append(epoch)
     assert len(set(epochs)) > 1
@@ -146,19 +147,20 @@ def test_verbose_logs_each_epoch(caplog):
 # -- weights ---------------------------------------------------------------------------------------------
 
 
+def epochs(estimator, x, y, weight=None):
+    """Learn the examples three times in their order."""
+    for _ in range(3):
+        estimator.partial_fit(x, y, classes=np.unique(y), sample_weight=weight)
+    return estimator
+
+
 @two_and_three
 @each_class
 def test_weight_zero_leaves_an_example_out(made, classes):
     x, y = problem(classes)
     weight = np.where(np.arange(60) % 3 == 2, 0.0, 1.0)
     kept = weight > 0.0
-    estimator = made(random_state=0, max_iter=3, tol=None)
-    for options in [{}, {"class_weight": "balanced"}][: 1 + ("class_weight" in estimator.get_params())]:
-        left, right = (clone(estimator).set_params(**options) for _ in range(2))
-        assert learned(left.fit(x, y, sample_weight=weight)) == learned(right.fit(x[kept], y[kept]))
-    first, second = clone(estimator), clone(estimator)
-    first.partial_fit(x, y, classes=np.unique(y), sample_weight=weight)
-    second.partial_fit(x[kept], y[kept], classes=np.unique(y))
+    first, second = epochs(made(), x, y, weight), epochs(made(), x[kept], y[kept])
     assert learned(first) == learned(second)
     assert first.t_ == second.t_
 
@@ -175,11 +177,9 @@ def test_a_weight_multiplies_C_and_divides_r(classes):
         ),
         (AROWClassifier(r=2.0), AROWClassifier(r=6.0)),
     ):
-        for estimator in (plain, heavy):
-            estimator.set_params(random_state=0, max_iter=3, tol=None)
-        expected = np.array(learned(plain.fit(x, y)))
-        assert np.array(learned(heavy.fit(x, y, sample_weight=three))) == pytest.approx(expected, rel=1e-9, abs=1e-9)
-        assert np.array(learned(heavy.fit(x, y))) != pytest.approx(expected, rel=1e-3)
+        expected = np.array(learned(epochs(plain, x, y)))
+        assert np.array(learned(epochs(clone(heavy), x, y, three))) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert np.array(learned(epochs(heavy, x, y))) != pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -189,9 +189,8 @@ def test_a_weight_multiplies_C_and_divides_r(classes):
 )
 def test_learners_without_a_price_know_only_zero_and_more(estimator):
     x, y = problem(3)
-    estimator.set_params(random_state=0)
-    unweighted = learned(clone(estimator).fit(x, y))
-    assert learned(clone(estimator).fit(x, y, sample_weight=np.linspace(0.1, 9.0, 60))) == unweighted
+    unweighted = learned(epochs(clone(estimator), x, y))
+    assert learned(epochs(estimator, x, y, np.linspace(0.1, 9.0, 60))) == unweighted
 
 
 @two_and_three
@@ -210,9 +209,10 @@ def test_a_class_weighs_as_its_examples(made, classes):
     ):
         if isinstance(class_weight, dict):
             class_weight = {label: weight for label, weight in class_weight.items() if label < classes}
-        estimator = made(random_state=0, max_iter=3, tol=None)
-        expected = learned(clone(estimator).fit(x, y, sample_weight=sample * of_class[y]))
-        assert learned(estimator.set_params(class_weight=class_weight).fit(x, y, sample_weight=sample)) == expected
+        estimator = made(class_weight=class_weight, max_iter=3, tol=None, shuffle=False)
+        assert learned(clone(estimator).fit(x, y)) == learned(epochs(made(), x, y, of_class[y]))
+        if class_weight != "balanced":
+            assert learned(epochs(estimator, x, y, sample)) == learned(epochs(made(), x, y, sample * of_class[y]))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_class_weighs_as_its_examples(made, classes):
 def test_bad_weights_are_refused(weight, message):
     x, y = problem(2)
     with pytest.raises(ValueError, match=message):
-        AROWClassifier().fit(x, y, sample_weight=weight)
+        AROWClassifier().partial_fit(x, y, classes=[0, 1], sample_weight=weight)
     with pytest.raises(ValueError, match="weights must not be negative"):
         AROWClassifier(class_weight={0: -1.0}).fit(x, y)
 

@@ -1,0 +1,6 @@
+"""``python -m palearn`` is ``palearn``."""
+
+from palearn.cli import main
+
+if __name__ == "__main__":
+    main()
