@@ -193,8 +193,8 @@ def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-de
 def solve_joint(gram, loss, count, q, cap, tau):  # type: ignore[no-untyped-def]
     """Maximise loss'tau - 1/2 tau'(gram + q 11')tau over tau >= 0, sum(tau) <= cap, by coordinate ascent.
 
-    Hildreth's method; where the cap binds a step along one coordinate is not enough, so pairs are moved too, one
-    up and the other down. Writes tau and returns the sum.
+    Hildreth's method. Pairs are moved too, one up and the other down: a step along one coordinate is not enough
+    where the cap binds, and all but blocked by q where that is much more than gram. Writes tau and returns the sum.
     """
     tau[:count] = 0.0
     slope = loss[:count].copy()
@@ -212,19 +212,18 @@ def solve_joint(gram, loss, count, q, cap, tau):  # type: ignore[no-untyped-def]
                 worst = max(worst, abs(change) * curve)
                 for t in range(count):
                     slope[t] -= change * (gram[u, t] + q)
-        if cap < np.inf:
-            for u in range(count):
-                for t in range(u):
-                    curve = gram[u, u] + gram[t, t] - 2.0 * gram[u, t]
-                    if not curve > 0.0:
-                        continue
-                    change = min(max((slope[u] - slope[t]) / curve, -tau[u]), tau[t])
-                    if change != 0.0:
-                        tau[u] += change
-                        tau[t] -= change
-                        worst = max(worst, abs(change) * curve)
-                        for s in range(count):
-                            slope[s] -= change * (gram[u, s] - gram[t, s])
+        for u in range(count):
+            for t in range(u):
+                curve = gram[u, u] + gram[t, t] - 2.0 * gram[u, t]
+                if not curve > 0.0:
+                    continue
+                change = min(max((slope[u] - slope[t]) / curve, -tau[u]), tau[t])
+                if change != 0.0:
+                    tau[u] += change
+                    tau[t] -= change
+                    worst = max(worst, abs(change) * curve)
+                    for s in range(count):
+                        slope[s] -= change * (gram[u, s] - gram[t, s])
         if worst <= enough:
             break
     total = 0.0

@@ -122,12 +122,12 @@ def _scw2(margin, v, phi, q):  # type: ignore[no-untyped-def]
         return 0.0
     square = phi * phi
     n = v + q
-    outer = 2.0 * n + square * v
-    part = phi * margin * v
-    root = phi * np.sqrt(part * part + 4.0 * n * v * (n + v * square))
+    share = square * (v / n)  # all is divided by n: its square would overflow long before v does
+    outer, part = 2.0 + share, share * margin
+    root = np.sqrt(part * part + 4.0 * square * (1.0 + share) * v)
     if margin > 0.0:
-        return 2.0 * loss * (phi * deviation + margin) / (root + margin * outer)
-    return (root - margin * outer) / (2.0 * n * (n + v * square))
+        return 2.0 * (loss / n) * ((phi * deviation + margin) / (root + margin * outer))
+    return (root - margin * outer) / (2.0 * n * (1.0 + share))
 
 
 @kernel
@@ -135,27 +135,43 @@ def support_classes(loss, v, order, count, q, cap, tau):  # type: ignore[no-unty
     """Solve the step's problem exactly; the losses of ``order[:count]`` are in decreasing order.
 
     Writes ``tau`` for the classes of ``order[:count]`` and returns their sum. O(count): add classes while
-    their loss is above the threshold theta, then take ``tau = max(0, (loss - theta) / v)``.
+    their loss is above a threshold theta, then take ``tau = max(0, (loss - theta) / v)``.
     """
-    a = b = theta = 0.0
+    total = _fill(loss, v, order, count, q, np.inf, tau)
+    return total if total <= cap else _fill(loss, v, order, count, q, cap, tau)
+
+
+@kernel
+def _fill(loss, v, order, count, q, cap, tau):  # type: ignore[no-untyped-def]
+    """Take the tau whose sum is ``cap``, or with cap = inf those that q holds back.
+
+    With A = sum(loss / v) and B = sum(1 / v) theta is (A - cap) / B, or q A / (1 + q B). Where v is small beside q, or
+    cap beside loss / v, loss - theta would be all rounding. So it is built up from the least loss of the support, l,
+    as (cap - D) / B, or (l - q D) / (1 + q B), with D = sum((loss - l) / v): here all in units that cannot overflow.
+    """
+    least = np.inf
+    for j in range(count):
+        least = min(least, v[order[j]])
+    own, held = (least / (least + q), q / (least + q)) if cap == np.inf else (0.0, 1.0)
+    b = d = above = 0.0
+    last, support = loss[order[0]], 0
     for j in range(count):
         u = order[j]
-        if loss[u] <= theta:
-            break
-        a += loss[u] / v[u]
-        b += 1.0 / v[u]
-        theta = q * a / (1.0 + q * b)
-    if a - theta * b > cap:
-        a = b = 0.0
-        theta = -np.inf
-        for j in range(count):
-            u = order[j]
-            if loss[u] <= theta:
-                break
-            a += loss[u] / v[u]
-            b += 1.0 / v[u]
-            theta = (a - cap) / b
-    return _take(loss, v, order, count, theta, tau)
+        tau[u] = 0.0
+        if support < j:
+            continue
+        more = d + (last - loss[u]) * b
+        room = (loss[u] * own if cap == np.inf else cap * least) - held * more
+        if room > 0.0:
+            b += least / v[u]
+            above = room / (own + held * b)
+            d, last, support = more, loss[u], j + 1
+    total = 0.0
+    for j in range(support):
+        u = order[j]
+        tau[u] = (above + (loss[u] - last)) / v[u]
+        total += tau[u]
+    return total
 
 
 @kernel

@@ -109,6 +109,60 @@ def test_numpy_numbers_are_learned_as_the_float64_of_the_same_value(variant: Var
     assert one.to_bytes() == other.to_bytes()
 
 
+MANY: list[tuple[str, dict[str, Any], float, float]] = [  # with the q (less v_y) and the cap of the step's problem
+    ("pa1", {"C": 0.25}, 0.0, 0.25),
+    ("pa2", {"C": 0.25}, 2.0, np.inf),
+    ("spa1", {"C": 0.25}, 0.0, 0.25),
+    ("spa2", {"C": 0.25}, 2.0, np.inf),
+    ("pam1", {"C": 0.25, "constraints": 2}, 0.0, 0.25),
+    ("pam2", {"C": 0.25, "constraints": "all"}, 2.0, np.inf),
+    *(
+        ("arow", {"r": 2.0, "covariance": form, "loss": loss, "constraints": "all"}, q, cap)
+        for form in ("diagonal", "full")
+        for loss, q, cap in (("squared_hinge", 2.0, np.inf), ("hinge", 0.0, 0.25))
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "q", "cap"), MANY)
+@pytest.mark.parametrize("x", [1e-4, 1e-8, 1e-150])
+def test_a_step_for_many_classes_is_right_however_small_v_is(
+    name: str, options: dict[str, Any], q: float, cap: float, x: float
+) -> None:
+    """Classes of equal losses take equal parts; with v far below q, or 1 / cap, they are no difference of thetas."""
+    model = palearn.make(name, task="multiclass", bias=False, **options)
+    for label in "abc":
+        model.learn_one({}, label)
+    model.learn_one({"f": x}, "c")
+    n, v = 1 if name.startswith("pa") and "constraints" not in options else 2, x * x
+    tau = min(cap / n, 1.0 / (v + n * (v + q)))
+    weights = [model.weights()[label]["f"] for label in "abc"]
+    assert weights == pytest.approx([-tau * x, -tau * x if n == 2 else 0.0, n * tau * x], rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_a_joint_step_is_right_where_r_is_far_above_v(loss: str) -> None:
+    """Every model gets there: its variances fall to r / n. The classes' steps then all but block each other."""
+    joint, alone = (
+        palearn.make("arow", task="multiclass", bias=False, loss=loss, r=2.0, constraints="all", covariance=covariance)
+        for covariance in ("joint", "full")
+    )
+    for model in (joint, alone):  # one problem, as long as the blocks are independent
+        learned(model, [({}, "a"), ({}, "b"), ({}, "d"), ({"f": 0.01}, "c")])
+    assert flat(joint.weights()) == pytest.approx(flat(alone.weights()), rel=1e-9, abs=0.0)
+
+
+def test_a_huge_example_moves_scw2_like_its_limit() -> None:
+    """With v far above 1/(2C) it is CW's standard-deviation form; the square of v overflows."""
+    for y in (-1, 1):
+        soft, hard = (palearn.make(name, bias=False, **o) for name, o in (("scw2", {}), ("cw", {"form": "stdev"})))
+        for model in (soft, hard):
+            learned(model, [({"a": 1e90, "b": -2e90}, 1), ({"a": 3e100}, y)])
+        assert soft.weights() == pytest.approx(hard.weights(), rel=1e-12)
+        assert soft.variances() == pytest.approx(hard.variances(), rel=1e-12)
+        assert soft.n_updates == hard.n_updates >= 1
+
+
 # -- a covariance against an exact one -----------------------------------------------------------------------------
 
 FEATURE_COUNT, UPDATES, PRIOR = 12, 100_000, 2.0**20
