@@ -1,6 +1,7 @@
 """Hyper-parameters as data: one declaration serves validation, error messages, documentation and tests."""
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 from palearn.errors import LearnerError
 
 Value = float | int | bool | str | None
+#: Largest integer: the kernels count in 64 bits, and a product of two must fit.
+MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,9 @@ class Parameter:
         if (self.truth and isinstance(value, bool)) or (self.optional and value is None):
             return value
         if self.is_number and isinstance(value, int | float) and not isinstance(value, bool):
+            most = MOST if self.integer else sys.float_info.max
+            if most < abs(value) < math.inf:  # of an integer of any size float() would be a traceback
+                raise LearnerError(f"{owner}: {self.name} must be {self.domain}, and at most {most}")
             integral = not self.integer or float(value).is_integer()
             inside = (
                 (self.above is None or value > self.above)

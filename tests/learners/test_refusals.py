@@ -69,6 +69,19 @@ def test_a_bad_option_or_hyper_parameter_is_refused(arguments: dict[str, Any], p
     assert [part for part in parts if part not in str(caught.value)] == []
 
 
+@pytest.mark.parametrize("value", [2**31, 10**30, 10**400, -(10**400)])
+def test_an_integer_beyond_the_kernels_is_refused(value: int) -> None:
+    options = [
+        ("arow", "constraints"),
+        ("pa_mean", "queue"),
+        ("pa_mean", "freeze_mean_after"),
+        ("cw", "max_full_features"),
+    ]
+    for name, option in [*options, *[("pa1", "C")] * (abs(value) > 2**1024)]:
+        with pytest.raises(LearnerError, match=f"{name}: {option} must be .* and at most"):
+            palearn.make(name, **{option: value})
+
+
 @pytest.mark.parametrize("name", LEARNERS)
 def test_every_default_is_inside_its_domain(name: str) -> None:
     palearn.make(name, **{p["name"]: p["default"] for p in LEARNERS[name]})
