@@ -72,6 +72,18 @@ class Plan:
     choose: float = 0.5
 
 
+def ends(found: Sequence[Tried]) -> dict[str, str]:
+    """Return which numbers of the first candidate are the ``least`` or ``largest`` of those tried with its learner."""
+    best, out = found[0], {}
+    for name, value in best.params.items():
+        tried = {x.params[name] for x in found if x.algorithm == best.algorithm}
+        if len(tried) < 2 or any(isinstance(x, bool) or not isinstance(x, int | float) for x in tried):
+            continue
+        if value in (min(tried), max(tried)):
+            out[name] = "least" if value == min(tried) else "largest"
+    return out
+
+
 def grid(text: str) -> tuple[str, list[Any]]:
     """Return the name and values of a grid ``NAME=VALUES``.
 

@@ -86,6 +86,8 @@ ERRORS: list[tuple[str, int, list[str]]] = [
     ("stream --config good.yaml --set learners", 1, ["PATH=VALUE"]),
     ("stream --config good.yaml --set source.kafka.starting_offsets=begin", 1, ["starting_offsets: give earliest"]),
     ("stream --config good.yaml", 1, ["no Kafka broker answers at 127.0.0.1:1", "palearn broker start"]),
+    ("replay --config good.yaml", 1, ["no Kafka broker answers at 127.0.0.1:1", "palearn broker start"]),
+    ("tune --config good.yaml", 1, ["no Kafka broker answers at 127.0.0.1:1", "palearn broker start"]),
     ("replay --config good.yaml --from 5", 1, ["start (--from): give earliest, latest", "'5'"]),
     ("replay --config good.yaml --set output.path=folder", 1, ["folder is not empty", "new folder"]),
     ("stream --config good.yaml --set output.path=folder", 1, ["folder is not empty", "choose a new output"]),
@@ -146,17 +148,17 @@ def test_a_port_in_use(run: Any) -> None:
     ids=["no Java", "another JAVA_HOME"],
 )
 def test_a_machine_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str | None, found: str) -> None:
-    """In a process of its own: this one may have a session. A stream would ask for its broker before."""
+    """In a process of its own: this one may have a session. Who wants a topic would ask for the broker before."""
     (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "text.csv").write_bytes(FILES["text.csv"])
     tools = ("bash", "dirname", "env", "ps")
     paths = [next(p for d in os.environ["PATH"].split(os.pathsep) if (p := Path(d) / tool).exists()) for tool in tools]
     for path in paths:
         (tmp_path / path.name).symlink_to(path)
     plain = {name: text for name, text in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
     environment = plain | {"PATH": str(tmp_path)} | ({} if home is None else {"JAVA_HOME": home})
-    code = "from palearn.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "replay", "--config", "good.yaml"],
+        [sys.executable, "-m", "palearn", "replay", "--config", "good.yaml", "--input", "text.csv"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     last = done.stderr.splitlines()[-1]

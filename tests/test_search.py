@@ -14,7 +14,7 @@ from palearn import datasets, records
 from palearn.errors import ConfigError, LearnerError
 from palearn.evaluate import Examples, settings_of
 from palearn.records import Record
-from palearn.search import Plan, Tried, candidates, configuration, grid, search
+from palearn.search import Plan, Tried, candidates, configuration, ends, grid, search
 
 N = 3000
 
@@ -57,6 +57,17 @@ def test_the_first_part_chooses_and_the_rest_is_reported(people: list[Record], f
     assert found[0].chose_error == found[0].chose_mistakes / (N // 2)
     (learner,) = configuration(found[0])["learners"]
     assert learner == {"name": found[0].algorithm, "algorithm": found[0].algorithm, **found[0].params}
+
+
+def test_a_choice_at_an_end_of_its_grid_is_told() -> None:
+    def tried(**params: object) -> Tried:
+        return Tried("arow", params, 10, 1, 10, 1)
+
+    found = [tried(r=r, covariance=kind, constraints=1) for r in (0.5, 2.0, 8.0) for kind in ("full", "diagonal")]
+    assert ends(found) == {"r": "least"}
+    assert ends(found[::-1]) == {"r": "largest"}
+    assert ends([found[2], *found, Tried("pa1", {"C": 1.0}, 10, 1, 10, 1)]) == {}
+    assert ends([tried(constraints="all"), tried(constraints=1)]) == {}
 
 
 def test_the_share_that_chooses_and_keys(people: list[Record], file: Path) -> None:

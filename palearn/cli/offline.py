@@ -254,20 +254,21 @@ def _error(error: float | None) -> str:
 
 
 def _show_keys(figures: dict[str, Any], most: int = 10) -> None:
-    """Print the keys whose errors are the highest and the lowest for certain, and one in the middle."""
+    """Print the keys whose errors are the highest and the lowest for certain, and one in the middle; few keys all."""
     keys = [(name, c["n"], c["mistakes"], c["updates"]) for name, c in figures["per_key"].items() if c["n"]]
     keys.sort(key=lambda row: (-row[1], row[0]))
     worst = _certain(keys, [row[2] for row in keys])[:most]
     left = [row for row in keys if row not in worst]
     best = _certain(left, [row[1] - row[2] for row in left])[:most]
-    left = sorted((row for row in left if row not in best), key=lambda row: row[2] / row[1])
-    parts = {"worst": worst, "median": left[len(left) // 2 :][:1], "best": best[::-1]}
+    between = sorted((row for row in left if row not in best), key=lambda row: row[2] / row[1])
+    parts = {"worst": worst, "median": between[len(between) // 2 :][:1], "best": best[::-1]}
     rows = [(part, *row) for part, found in parts.items() for row in found]
     console.print(f"\n{figures['learner']}", highlight=False)
+    part = [Column("", [row[0] for row in rows], "text")] if left else []
     console.print(
         Sheet(
             (
-                Column("", [row[0] for row in rows], "text"),
+                *part,
                 Column("key", [row[1] for row in rows], "name"),
                 Column("error", [_error(row[3] / row[2]) for row in rows]),
                 Column("examples", [count(row[2]) for row in rows], rank=1),
@@ -338,9 +339,13 @@ def search(
     best = found[0]
     console.print(
         f"chosen by its error on the first {best.chose_n:,} labelled examples ({best.chose_error:.4f}); "
-        f"on the {best.n:,} after them, which chose nothing, it is {best.error:.4f}\n",
+        f"on the {best.n:,} after them, which chose nothing, it is {best.error:.4f}",
         highlight=False,
     )
+    for name, end in searching.ends(found).items():
+        told = f"{name}={best.params[name]:g} is the {end} that was tried; a better one may lie beyond: --grid {name}=…"
+        console.print(told, markup=False, highlight=False)
+    console.print()
     console.print(block, markup=False, highlight=False)
 
 

@@ -13,7 +13,7 @@ from palearn.spark import checkpoint, source, stateful
 from palearn.spark.folder import Folder
 from palearn.spark.session import session
 from palearn.spark.sinks import Sink
-from palearn.spark.topics import make_output_topics, require_topics
+from palearn.spark.topics import make_output_topics, require_broker, require_topics
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
     if batches_of is not None and (chosen or config.source.kafka is None):
         raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
     ends = None if batches_of is None else _ends(checkpoint.batches_of(batches_of))
-    spark = spark or session(config, name="palearn replay", master=master)
+    spark = spark or _session(config, paths, "palearn replay", master)
     records = history(spark, config, paths, start, end) if ends is None else source.batches(spark, config, ends)
     make_output_topics(spark, config)
     Sink(config).write(stateful.replay(sort(records), config), 0)
@@ -84,7 +84,7 @@ def sample(
     spark: SparkSession | None = None,
 ) -> Chunk:
     """Return about so many records of files or topics: the first ones of each file or partition, in equal parts."""
-    spark = spark or session(config, name="palearn sample", master=master)
+    spark = spark or _session(config, paths, "palearn sample", master)
     frame = history(spark, config, paths)
     most = max(1, records // frame.rdd.getNumPartitions())
 
@@ -97,6 +97,13 @@ def sample(
                 return
 
     return stateful.chunk_of(frame.mapInArrow(first, frame.schema).toArrow())
+
+
+def _session(config: Config, paths: list[str] | None, name: str, master: str | None) -> SparkSession:
+    """Start Spark; not before a broker answers, if the records are there."""
+    if paths is None and config.source.kafka is not None:
+        require_broker(config.source.kafka)
+    return session(config, name=name, master=master)
 
 
 def sort(records: DataFrame) -> DataFrame:

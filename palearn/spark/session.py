@@ -19,6 +19,8 @@ from palearn.spark.folder import Folder
 #: The Kafka connector, for ``spark-submit --packages``.
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 _CHECKSUMS = Path(__file__).with_name("connector.sha256")
+#: Where Spark's resolver puts what it fetches, unless ``spark.jars.ivy`` says another place.
+_FETCHED = Path(os.path.expanduser("~/.ivy2.5.2/jars"))  # as it is where there is no home: then nothing is there
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _DEFAULTS = {
@@ -91,7 +93,7 @@ def _start(name: str, master: str | None, *, local: bool, connector: bool) -> Sp
     elif not given.contains("spark.master"):
         builder = builder.master("local[*]")
     if connector and not inside_submit and not given.contains("spark.jars.packages"):
-        builder = builder.config("spark.jars.packages", CONNECTOR)
+        builder = builder.config(*_with_connector(given))
     # Workers must run the interpreter that has palearn, not whichever python3 comes first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in (_DEFAULTS | (_LOCAL_CHECKPOINT if local else {})).items():
@@ -103,6 +105,18 @@ def _start(name: str, master: str | None, *, local: bool, connector: bool) -> Sp
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise StreamError(_why_not()) from None
+
+
+def _with_connector(given: SparkConf) -> tuple[str, str]:
+    """Return the setting that brings the connector: its jars where they were fetched before, else its name.
+
+    By its name Spark's resolver looks for it, which prints forty lines and takes a second at each start.
+    """
+    jars = [_FETCHED / name for name in sorted(read_checksums(_CHECKSUMS))]
+    elsewhere = given.contains("spark.jars") or given.contains("spark.jars.ivy")
+    if elsewhere or not all(jar.is_file() for jar in jars):
+        return "spark.jars.packages", CONNECTOR
+    return "spark.jars", ",".join(jar.as_uri() for jar in jars)
 
 
 def _why_not() -> str:

@@ -18,6 +18,7 @@ import msgspec
 import pyspark
 import pytest
 import yaml
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from palearn import tables
@@ -25,6 +26,7 @@ from palearn.config import Config
 from palearn.errors import PalearnError
 from palearn.kafka import broker as kafka_broker
 from palearn.kafka import produce as producing
+from palearn.kafka.jars import read_checksums
 from palearn.kafka.produce import produce
 from palearn.spark import session as session_module
 from palearn.spark.stateful import plan_in
@@ -346,6 +348,24 @@ def test_a_flipped_byte_of_a_jar_of_the_connector_is_told(spark: SparkSession, t
     damaged.write_bytes(content)
     with pytest.raises(PalearnError, match=rf"^{original.name} is damaged.*, in {damaged.parent}; delete it there"):
         session_module._require_sound(",".join([damaged.as_uri(), *uris]))
+
+
+def test_a_connector_that_is_there_needs_no_resolver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "_FETCHED", tmp_path / "with space")
+    (tmp_path / "with space").mkdir()
+    given = SparkConf(loadDefaults=False)
+    names = sorted(read_checksums(session_module._CHECKSUMS))
+    for name in names:
+        assert session_module._with_connector(given) == ("spark.jars.packages", session_module.CONNECTOR)
+        (tmp_path / "with space" / name).touch()
+    setting, jars = session_module._with_connector(given)
+    assert setting == "spark.jars"
+    assert [urllib.parse.unquote(uri) for uri in jars.split(",")] == [
+        f"file://{tmp_path}/with space/{name}" for name in names
+    ]
+    for other in ("spark.jars", "spark.jars.ivy"):
+        elsewhere = SparkConf(loadDefaults=False).set(other, "/another")
+        assert session_module._with_connector(elsewhere) == ("spark.jars.packages", session_module.CONNECTOR)
 
 
 def test_spark_hides_what_opens_something_of_kafka_s_own_options(spark: SparkSession) -> None:
