@@ -154,7 +154,7 @@ def test_no_keys_are_named_where_none_are_wanted() -> None:
 def test_without_the_package_the_sentence_says_what_to_install(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "palearn.spark.monitor", raising=False)
-    with pytest.raises(ConfigError, match=r"^monitoring\.prometheus needs .* pip install palearn\[prometheus\]"):
+    with pytest.raises(ConfigError, match=r"^monitoring\.prometheus needs .* pip install 'palearn\[prometheus\]'"):
         stream.run(configured(tmp_path))
 
 

@@ -87,7 +87,7 @@ def _two_jobs(found: re.Match[str], config: Config) -> str:
 
 
 def _lost(found: re.Match[str], config: Config) -> str:
-    detail = " ".join(found[0].split())[:300]
+    detail = " ".join((found["why"] or found[0]).split())[:300]
     return (
         "records that the checkpoint has not seen are gone from Kafka, by retention or because a topic was made anew, "
         f"or source.kafka.topics lacks a topic ({detail}). Nothing is learned twice or passed over in silence: to go "
@@ -121,7 +121,8 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], Config], str]], ...] = (
     ),
     (r"Python worker exited unexpectedly", _worker),
     (
-        r"KAFKA_DATA_LOSS[^\n]*|[^\n]*[Ss]ome data may have been (?:lost|missed)[^\n]*|OffsetOutOfRangeException[^\n]*",
+        r"(?s)(?:KAFKA_DATA_LOSS|[Ss]ome data may have been (?:lost|missed)|OffsetOutOfRangeException)"
+        r"(?:.{,600}?\nReason: (?P<why>[^\n]*))?[^\n]*",
         _lost,
     ),
     (
