@@ -3,6 +3,9 @@
 import os
 import shutil
 import socket
+import subprocess
+import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +13,18 @@ from pathlib import Path
 import pytest
 
 from palearn.kafka import broker as kafka_broker
+from tests import archives
 
 #: A disk in memory, where there is one, and the room that the tests want on it.
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 4 * 2**30
 PACKAGE = Path(__file__).parents[1] / "palearn"
-#: The JVMs of tests live for seconds: what compiling once more would gain never pays, and takes a third of their time.
-ONCE = "-XX:TieredStopAtLevel=1"
+ROOT = PACKAGE.parent
+ARCHIVES = pytest.StashKey[tuple[tempfile.TemporaryDirectory[str], subprocess.Popen[bytes]]]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the tests' folders on a disk in memory, and let Java compile once.
+    """Put the tests' folders on a disk in memory, and let Java compile once and load classes from an archive.
 
     Spark and Kafka wait for the disk after every batch.
     """
@@ -28,9 +32,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None and roomy and os.access(MEMORY, os.W_OK):
         config.option.basetemp = str(MEMORY / f"palearn-tests-{os.getpid()}")
 
-    for name in ("SPARK_SUBMIT_OPTS", "KAFKA_OPTS"):
-        os.environ.setdefault(name, ONCE)
     _forget_stale_kernels()
+    if getattr(config.option, "numprocesses", None):  # of the process that has no tests of its own
+        _make_archives(config)
+    for name in archives.FILES:
+        os.environ.setdefault(name, archives.ONCE)
+
+
+def _make_archives(config: pytest.Config) -> None:
+    """Begin to make archives for the JVMs of tests; in the background, as it takes a minute."""
+    near = config.option.basetemp
+    folder = tempfile.TemporaryDirectory(prefix="palearn-archives-", dir=near and Path(near).parent)
+    command = [sys.executable, "-m", "tests.archives", folder.name]
+    config.stash[ARCHIVES] = folder, subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    for name, options in archives.using(Path(folder.name)).items():
+        os.environ.setdefault(name, options)  # the workers, which start later, have it from here
 
 
 def _forget_stale_kernels() -> None:
@@ -45,6 +61,10 @@ def _forget_stale_kernels() -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Give the memory back."""
+    if ARCHIVES in config.stash:
+        folder, making = config.stash[ARCHIVES]
+        making.wait()
+        folder.cleanup()
     if str(config.option.basetemp).startswith(f"{MEMORY}/palearn-tests-"):
         shutil.rmtree(config.option.basetemp, ignore_errors=True)
 
