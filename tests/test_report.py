@@ -114,6 +114,30 @@ def test_a_key_that_left_and_came_again_begins_at_0(tmp_path: Path) -> None:
     assert [x.wrong for x in sums] == [1, 1, 1]
 
 
+def test_a_key_that_left_and_came_again_in_one_batch_takes_nothing_back(tmp_path: Path) -> None:
+    def turn(key: str, *labels: int) -> list[tuple[str, Any]]:
+        return [(key, {"label": label, "features": {"f": 1}}) for label in labels]
+
+    turns = [turn("a", 1, -1, 1), [*turn("b", 1), *turn("a", 1, 1, 1, 1)]]
+    Job(tmp_path, plan(learner("pa1"), max_keys=1)).run([rows(items, first=10 * i) for i, items in enumerate(turns)])
+    found = read(tmp_path)
+    assert [(x.seen, x.wrong) for x in (batch.learners["pa1"] for batch in found.batches)] == [(3, 3), (5, 2)]
+    assert report.summed(found)["no_change"] == 5 / 8
+    assert "62.50 %</b> error of predicting no change" in page(tmp_path)
+
+
+def test_while_no_metrics_were_written_learners_went_on(tmp_path: Path) -> None:
+    Job(tmp_path / "out", two()).run(batches())
+    for number in (0, 2):
+        shutil.rmtree(tmp_path / "out" / "metrics" / f"batch_id={number}")
+    found = read(tmp_path / "out")
+    (newest,) = tables.metrics(tmp_path / "out").query("key.isna() and batch_id == 3 and learner == 'pa1'").itertuples()
+    told = report.summed(found)
+    assert (told["learners"]["pa1"]["n"], told["learners"]["pa1"]["mistakes"]) == (newest.n, newest.mistakes)
+    assert sum(key["n"] for key in told["keys"].values()) == found.total.learners["pa1"].seen == newest.n
+    report.plot(found, tmp_path / "plot.png")
+
+
 @pytest.mark.parametrize("now", [False, True], ids=["all", "now"])
 def test_worst_keys_are_ordered_by_wilsons_interval(now: bool) -> None:
     figures = np.full((8, len(FIGURES)), np.nan)
@@ -262,6 +286,10 @@ def test_how_long_batches_took_is_shown_where_it_is_known(tmp_path: Path) -> Non
     assert rows == [["0", "4.000", "4"], ["1", "0.500", "32"]]
     Job(tmp_path / "other", two()).run(batches(count=3))
     assert "Seconds that each batch took" not in page(tmp_path / "other")
+    Job(tmp_path / "unaccounted", two(), without=["accounts"], seconds=(4.0, 0.5)).run(batches(count=3))
+    text = page(tmp_path / "unaccounted")
+    assert "Seconds that each batch took" in text
+    assert "Records a second" not in text
 
 
 def test_drift_is_shown_where_jobs_look_for_it(tmp_path: Path) -> None:
@@ -281,6 +309,15 @@ def test_drift_is_shown_where_jobs_look_for_it(tmp_path: Path) -> None:
     assert found.total.learners["arow"].drifts == len(touched) > 0
     assert found.total.learners["pa1"].drifts == 0
     assert '<h2 id="drift">' in page(tmp_path / "out")
+
+
+def test_each_drift_of_a_batch_counts(tmp_path: Path) -> None:
+    looking = learner("pa1", C=1.0, drift={"threshold": 2, "min_records": 1})
+    made = plan(looking, tables=frozenset(("metrics", "drifts")))
+    items = [("k", {"label": 1 if i // 20 % 2 else -1, "features": {"f": (-1) ** i}}) for i in range(200)]
+    Job(tmp_path / "out", made).run([rows(items)])
+    drifts = tables.read(tmp_path / "out", "drifts")
+    assert read(tmp_path / "out").total.learners["pa1"].drifts == len(drifts) > 1
 
 
 def _names(table: pa.Table) -> list[tuple[Any, Any]]:

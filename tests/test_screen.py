@@ -94,7 +94,7 @@ def test_eight_learners_of_long_names_can_be_read(tmp_path: Path, room: int) -> 
     shown = printed(errors(found), room)
     best = min(found["learners"].values(), key=lambda x: x["error"])
     assert f"{100 * best['error']:.2f}" in " ".join(shown[:2])
-    known = {f"{100 * x['error']:.2f}" for x in found["learners"].values()} | {f"{100 * report.baseline(found):.2f}"}
+    known = {f"{100 * x['error']:.2f}" for x in found["learners"].values()} | {f"{100 * found['no_change']:.2f}"}
     assert known <= set(NUMBER.findall("\n".join(shown)))
     shares = {f"{100 * e:.2f}" for x in found["keys"].values() for e in (x["baseline_error"], *x["errors"].values())}
     assert set(NUMBER.findall("\n".join(shown))) <= known | shares
@@ -113,7 +113,7 @@ def test_eight_learners_of_long_names_can_be_read(tmp_path: Path, room: int) -> 
 def test_learners_without_an_error_yet_are_last() -> None:
     learners = {"new": {"n": 0, "mistakes": 0, "error": None}, "old": {"n": 4, "mistakes": 1, "error": 0.25}}
     entry = {"n": 4, "baseline_error": 0.5, "errors": {"new": None, "old": 0.25}}
-    lines = printed(errors({"learners": learners, "keys": {"k": entry}}), 80)
+    lines = printed(errors({"learners": learners, "no_change": 0.5, "keys": {"k": entry}}), 80)
     assert "best: 2 old, 25.00 %" in lines[0]
     assert [line.split()[:3] for line in lines[4:7]] == [
         ["2", "old", "25.00"],
@@ -121,7 +121,9 @@ def test_learners_without_an_error_yet_are_last() -> None:
         ["1", "new", "-"],
     ]
     none = {"new": learners["new"]}
-    assert "no record had a label yet" in " ".join(printed(errors({"learners": none, "keys": {}}), 80))
+    assert "no record had a label yet" in " ".join(
+        printed(errors({"learners": none, "no_change": None, "keys": {}}), 80)
+    )
 
 
 @pytest.mark.parametrize("room", [60, 80])

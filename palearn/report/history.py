@@ -25,13 +25,15 @@ FIGURES = (
     "faded_view_difference",
 )  # fmt: skip
 _N, _MISTAKES, _WRONG, _UPDATES, _WINDOW_N, _WINDOW_MISTAKES, *_ = range(len(FIGURES))
+_COUNTS = [_N, _MISTAKES, _WRONG, _UPDATES]
 _READ = (
     "key", "learner", "n", "mistakes", "updates", "window_n", "window_error", "baseline_error", "kappa",
-    "view_difference", "faded_view_difference", "batch_n", "batch_error",
+    "view_difference", "faded_view_difference",
 )  # fmt: skip
 #: Whether drift was seen in the batch; outputs of jobs that do not look for it have no such column.
 _DRIFT = pa.field("drift", pa.bool_())
 METRICS = pa.schema([*(table_schemas.METRICS.field(name) for name in _READ), _DRIFT])
+_DRIFTS = pa.schema([table_schemas.DRIFTS.field("learner")])
 _ACCOUNTS = pa.schema([x for x in table_schemas.ACCOUNTS if x.name != "offsets"])
 #: So many of the newest drift events are kept whole.
 KEPT_DRIFTS = 50
@@ -135,23 +137,26 @@ class History:
 
     def read(self) -> int:
         """Take in the whole batches that are new; return how many there were. A folder that began anew is read anew."""
-        places = {name: tables.batches(self.path, name) for name in ("metrics", "accounts")}
+        places = {name: tables.batches(self.path, name) for name in ("metrics", "accounts", "drifts")}
         # A batch's tables come one after the other; when all are there is written down. A copy may be without that.
         last = Store(str(self.path)).last_batch()
-        if last is None:
-            last = max((number for numbers in places.values() for number in numbers), default=-1)
+        if last is None and not any((self.path / name).is_dir() for name in ("_palearn", "_staging")):
+            last = max((number for numbers in places.values() for number in numbers), default=None)
+        last = -1 if last is None else last
         done = self.batches[-1].number if self.batches else -1
         if last < done:
             self._clear()
             done = -1
         new = sorted({n for numbers in places.values() for n in numbers if done < n <= last})
-        accounted, measured = set(places["accounts"]), set(places["metrics"])
+        accounted, measured, drifted = (set(places[name]) for name in ("accounts", "metrics", "drifts"))
         for number in new:
             batch = Batch(number)
             if number in accounted:
                 self._account(batch)
             if number in measured:
                 self._measure(batch)
+            if number in drifted:
+                self._count_drifts(batch)
             self.batches.append(batch)
             self.total.add(batch)
         return len(new)
@@ -160,6 +165,10 @@ class History:
         """Return the newest batches, and how many seconds each took; None where that is not written down (any more)."""
         store = Store(str(self.path))
         return [(batch, store.seconds(batch.number)) for batch in self.batches[-most:]]
+
+    def sums(self, name: str) -> list[Sums]:
+        """Return a learner's counts batch by batch; 0 where there is no metrics table."""
+        return [batch.learners.get(name, Sums()) for batch in self.batches]
 
     def binned(self, most: int) -> list[Batch]:
         """Return the batches as at most ``most``, each of as many that follow each other."""
@@ -179,13 +188,20 @@ class History:
     def _measure(self, batch: Batch) -> None:
         rows = tables.columns(self.path, "metrics", METRICS, batch=batch.number)
         single = rows["key"].is_valid()
-        for row in rows.filter(pc.invert(single)).select(["learner", "batch_n", "batch_error"]).to_pylist():
-            n = row["batch_n"]
-            batch.learners[row["learner"]] = Sums(n, round(n * row["batch_error"]) if n else 0)
+        for row in rows.filter(pc.invert(single)).select(["learner", "n", "mistakes"]).to_pylist():
+            # Less what came before, as with the keys' own rows: the table may not have been written for a while.
+            had = self.total.learners.get(row["learner"], Sums())
+            batch.learners[row["learner"]] = Sums(row["n"] - had.n, row["mistakes"] - had.mistakes)
             self._newest.setdefault(row["learner"], np.empty((0, len(FIGURES))))
         rows = rows.filter(single)
         for name in rows["learner"].unique().to_pylist():
             self._follow(batch, name, rows.filter(pc.equal(rows["learner"], name)))
+
+    def _count_drifts(self, batch: Batch) -> None:
+        """Count drifts by the table that has each: the metrics of a key say only whether a batch had any."""
+        rows = tables.columns(self.path, "drifts", _DRIFTS, batch=batch.number)
+        for counted in rows["learner"].value_counts().to_pylist():
+            batch.learners.setdefault(counted["values"], Sums()).drifts = counted["counts"]
 
     def _follow(self, batch: Batch, name: str, rows: pa.Table) -> None:
         """Add what a learner's keys have more than before, and keep their rows as the newest."""
@@ -196,8 +212,9 @@ class History:
         held = self._newest[name] = _grown(self._newest.get(name, np.empty((0, len(FIGURES)))), len(self.keys))
         new, old = figures(rows), np.nan_to_num(held[at])
         held[at] = new
-        # A key that had left, to make room for others, begins at 0 again.
-        more = np.where(new[:, [_N]] >= old[:, [_N]], new - old, new)
+        # A key that had left, to make room for others, begins at 0 again: one of its counts tells, or nothing does.
+        anew = np.any(new[:, _COUNTS] < old[:, _COUNTS], axis=1, keepdims=True)
+        more = np.where(anew, new, new - old)
         n, difference = more[:, _N], new[:, FIGURES.index("faded_view_difference")]
         sums = batch.learners.setdefault(name, Sums())
         sums.seen, sums.wrong, sums.updates = (int(x) for x in more[:, [_N, _WRONG, _UPDATES]].sum(0))

@@ -38,7 +38,7 @@ def summary(path: str | Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``records`` (accounts summed), ``learners: {name: {n, mistakes, error}}`` and
+        ``records`` (accounts summed), ``learners: {name: {n, mistakes, error}}``, ``no_change`` (its error) and
         ``keys: {key: {"n", "baseline_error", "errors": {learner: error}}}``.
     """
     return summed(history(path))
@@ -53,6 +53,8 @@ def summed(found: History) -> dict[str, Any]:
         for name, x in total.learners.items()
     }
     newest = found.newest
+    any_learner = total.learners[found.learners[0]]
+    out["no_change"] = _number(ratio(any_learner.wrong, any_learner.seen))
     first = next(iter(newest.values()))
     errors = {name: error(rows) for name, rows in newest.items()}
     base = error(first, "wrong")
@@ -67,13 +69,6 @@ def summed(found: History) -> dict[str, Any]:
     return out
 
 
-def baseline(report: dict[str, Any]) -> float | None:
-    """Return the no-change baseline's error over all keys of a :func:`summary`."""
-    counted = [(k["n"], k["baseline_error"]) for k in report["keys"].values() if k["baseline_error"] is not None]
-    total = sum(n for n, _ in counted)
-    return sum(n * error for n, error in counted) / total if total else None
-
-
 def fates(report: dict[str, Any]) -> str:
     """Return a :func:`summary`'s records by fate as a line."""
     return ", ".join(f"{count:,} {name}" for name, count in report.get("records", {}).items() if count)
@@ -84,7 +79,7 @@ def errors(report: dict[str, Any], most: int = 25) -> Group:
 
     Learners have numbers, as on the page: in the order of the configuration, and 0 predicts no change.
     """
-    base, learners = baseline(report), list(report["learners"].items())
+    base, learners = report["no_change"], list(report["learners"].items())
     if all(x["error"] is None for _, x in learners):
         return Group(Text("no record had a label yet: there are no errors to show"))
     shares = [x["error"] for _, x in learners]  # a learner that was added late may have none yet
@@ -145,11 +140,11 @@ def plot(found: History, file: str | Path) -> None:
     mine = of_keys(found.path, [largest])[largest].to_pandas()
     with plots.figure(file, columns=2, width=11) as (left, right):
         grey = {"color": "#666666", "lw": 1}
-        first = [batch.learners[found.learners[0]] for batch in found.batches]
+        first = found.sums(found.learners[0])
         seen = np.cumsum([x.seen for x in first])
         left.plot(seen, ratio(np.cumsum([x.wrong for x in first]), seen), label="no change (baseline)", **grey)
         for name, style in zip(found.learners, plots.styles(), strict=False):
-            sums = [batch.learners[name] for batch in found.batches]
+            sums = found.sums(name)
             at = np.cumsum([x.n for x in sums])
             left.plot(at, ratio([x.mistakes for x in sums], [x.n for x in sums]), label=name, **style)
             rows = mine[mine["learner"] == name]

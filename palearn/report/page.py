@@ -239,10 +239,15 @@ def _times(found: History) -> dict[str, Any] | None:
         return None
     numbers = np.array([batch.number for batch, _ in known], np.float64)
     seconds = np.array([took for _, took in known])
-    rates = np.array([batch.account["records"] for batch, _ in known]) / seconds
-    charted = {"seconds": (seconds, "seconds of each batch", "number"), "rates": (rates, "records a second", "count")}
+    rates = np.array([batch.account["records"] if batch.account else np.nan for batch, _ in known]) / seconds
+
+    def chart(label: str, heights: FloatArray, kind: str) -> str:
+        return charts.lines(label, [(1, numbers, heights)], _BATCH, kind)
+
+    accounted = bool(np.isfinite(rates).any())
     return {
-        **{name: charts.lines(label, [(1, numbers, y)], _BATCH, kind) for name, (y, label, kind) in charted.items()},
+        "seconds": chart("seconds of each batch", seconds, "number"),
+        "rates": chart("records a second", rates, "count") if accounted else None,
         "rows": list(zip(numbers.astype(int), seconds, rates, strict=True)),
     }
 
