@@ -12,7 +12,7 @@ does not touch, and many cost a group each.
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,8 @@ class Layout:
 def measure(plan: Plan, chunk: Chunk, rounds: int = 3) -> Sample:
     """Learn the sample in one bucket, as the job would; the fastest of the rounds counts.
 
+    ``max_keys`` is a bound of each of a job's buckets, and none of this one, which has the keys of all.
+
     Raises
     ------
     PalearnError
@@ -88,7 +90,7 @@ def measure(plan: Plan, chunk: Chunk, rounds: int = 3) -> Sample:
     """
     seconds, size = [], 0
     for _ in range(rounds):
-        bucket = Bucket(plan)
+        bucket = Bucket(replace(plan, max_keys=None))
         began = time.perf_counter()
         bucket.learn(chunk)
         bucket.results()
@@ -103,16 +105,20 @@ def measure(plan: Plan, chunk: Chunk, rounds: int = 3) -> Sample:
 
 
 def layout(sample: Sample, batch: int, keys: int, cores: int, costs: Costs = COSTS) -> Layout:
-    """Return the number of buckets, a power of two, with which a batch is done soonest."""
+    """Return the number of buckets, a power of two, with which a batch is done soonest.
+
+    There are some for every core, as far as there are keys. Where keys are so large that no number of buckets keeps to
+    :data:`MOST_BYTES`, it is the largest.
+    """
     touched_keys = sample.touched(batch, keys)
-    buckets = 2 ** np.arange(int(np.log2(_MOST_BUCKETS)) + 1)
+    buckets = 2 ** np.arange(int(np.log2(min(keys, _MOST_BUCKETS))) + 1)
     touched = buckets * -np.expm1(-touched_keys / buckets)
     held = touched * keys / buckets
     moved = held * sample.key_bytes
     work = batch * (costs.record + sample.learn) + touched * costs.group + held * costs.key + moved * costs.byte
     seconds = costs.batch + work / np.minimum(cores, touched)
-    allowed = (keys / buckets * sample.key_bytes <= MOST_BYTES) & (buckets >= min(4 * cores, keys)) & (buckets <= keys)
-    best = int(np.argmin(np.where(allowed, seconds, np.inf)))
+    allowed = (keys / buckets * sample.key_bytes <= MOST_BYTES) & (buckets >= min(4 * cores, buckets[-1]))
+    best = int(np.argmin(np.where(allowed, seconds, np.inf))) if allowed.any() else -1
     return Layout(
         batch, int(buckets[best]), touched_keys, float(touched[best]), float(moved[best]), float(seconds[best])
     )

@@ -78,6 +78,20 @@ def test_no_other_number_of_buckets_is_done_sooner(batch: int, keys: int) -> Non
         assert tune.layout(found, batch, keys, cores, free).seconds <= best.seconds
 
 
+@pytest.mark.parametrize(("keys", "buckets"), [(1, 1), (3, 2), (7, 4), (8, 8), (9, 8)])
+def test_few_keys_have_as_many_buckets_as_there_are_powers_of_two(keys: int, buckets: int) -> None:
+    assert tune.layout(sample(keys), 1000, keys, 2).buckets == buckets
+
+
+def test_keys_that_are_too_large_for_any_bucket_have_the_most_buckets() -> None:
+    assert tune.layout(sample(key_bytes=2.0 * tune.MOST_BYTES), 1000, 1000, 2).buckets == 512
+
+
+def test_a_buckets_bound_on_keys_is_none_of_the_samples() -> None:
+    taken = chunk([encode(record) for record in datasets.a9a()][:120], 40)
+    assert tune.measure(replace(plan(), max_keys=2), taken, 1).key_bytes == tune.measure(plan(), taken, 1).key_bytes
+
+
 def test_idle_keys_cost_less_with_more_buckets() -> None:
     found = sample()
     few, many = (tune.layout(found, 1000, keys, 2) for keys in (1000, 1_000_000))
