@@ -149,9 +149,7 @@ class Sink:
     def _produce(self, written: DataFrame, own: dict[str, pa.Table], batch_id: int, topics: dict[str, str]) -> None:
         kafka = self.config.source.kafka
         assert kafka is not None
-        rows = [
-            row for name, table in own.items() if name in topics for row in _messages(table, batch_id, topics[name])
-        ]
+        rows = [row for name, table in own.items() if name in topics for row in messages(table, batch_id, topics[name])]
         frame = written.where("topic is not null")
         if rows:
             frame = frame.unionByName(written.sparkSession.createDataFrame(rows, _WRITTEN))
@@ -176,7 +174,7 @@ def _writer(
         folder, written = Folder(path), Written(Summary())
         files: dict[str, TableFile] = {}
         for parts in _in_pieces(batches, written.summary):
-            messages: list[Message] = []
+            waiting: list[Message] = []
             for name, tables in parts.items():
                 table = results.plain(pa.concat_tables(tables), name)  # a cast a bucket would cost a millisecond each
                 if name not in files:
@@ -185,9 +183,9 @@ def _writer(
                 if name == "metrics" and ranking is not None:
                     written.rank(ranking.found(table))
                 if name in topics:
-                    messages += _messages(table, batch_id, topics[name])
-            if messages:
-                yield _batch(messages)
+                    waiting += messages(table, batch_id, topics[name])
+            if waiting:
+                yield _batch(waiting)
         written.files = {f"{name}/{file}": table.close() for name, table in files.items()}
         yield _batch([(None, None, msgspec.json.encode(written))])
 
@@ -218,15 +216,15 @@ def _batch(messages: list[Message]) -> pa.RecordBatch:
 
 #: A Kafka message is at most this long, in bytes; brokers and clients take 1 MiB unless they are told otherwise.
 _MOST_BYTES = 900_000
-#: Fields that can make a message too long; the key is the message's own key too.
-_LONG = ("key", "record_id", "value", "features", "weights", "variances")
+#: Fields that can make a message too long: records may have keys, ids and labels of any length.
+_LONG = ("key", "record_id", "value", "features", "weights", "variances", "labels", "f1", "predicted", "label")
 
 
-def _messages(table: pa.Table, batch_id: int, topic: str) -> list[Message]:
+def messages(table: pa.Table, batch_id: int, topic: str) -> list[Message]:
     """Return a table's rows as Kafka messages: JSON with a deterministic id, keyed by the model's key.
 
     A record's own id is ``record_id``. Of a row that is too long for Kafka the long fields are null and
-    ``shortened`` is true; the Parquet table has it whole.
+    ``shortened`` is true; the Parquet table has it whole. A key that is too long itself is no message's key.
     """
     out: list[Message] = []
     for row in table.to_pylist():
@@ -240,12 +238,13 @@ def _messages(table: pa.Table, batch_id: int, topic: str) -> list[Message]:
         where = place if None not in place else ["all", batch_id]
         row["id"] = "-".join(str(part) for part in (*where, row.get("learner")) if part is not None)
         row["batch_id"] = batch_id
-        value = msgspec.json.encode(row)
-        if len(value) > _MOST_BYTES:
+        value, key = msgspec.json.encode(row), row.get("key")
+        raw = key.encode() if isinstance(key, str) else key
+        if len(value) + len(raw or b"") > _MOST_BYTES:
             long = {name: None for name in _LONG if name in row}
             value = msgspec.json.encode({**row, **long, "shortened": True})
-        key = row.get("key")
-        out.append((topic, key.encode() if isinstance(key, str) else key, value))
+            raw = raw if len(value) + len(raw or b"") <= _MOST_BYTES else None
+        out.append((topic, raw, value))
     return out
 
 
