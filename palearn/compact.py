@@ -16,6 +16,7 @@ from palearn.errors import ConfigError
 from palearn.spark.checkpoint import locked
 from palearn.spark.folder import Folder
 from palearn.spark.store import Store
+from palearn.table_schemas import TABLES
 
 _WORK = "_compact"
 #: Tables with a row a key and learner, the newer replacing the older.
@@ -65,7 +66,7 @@ def _compact(folder: Folder, keep: int, chosen: set[str]) -> Compacted:
     if last is None:
         return found
     folder.discard(_WORK)
-    for table in sorted(name for name in folder.names() if name[0] not in "_."):
+    for table in sorted({*TABLES, "accounts"}):  # a report may lie beside them
         newer: set[tuple[str, str]] | None = set() if table in chosen else None
         for batch in sorted(_batches(folder, table), reverse=True):
             rows = _Batch(folder, table, batch)

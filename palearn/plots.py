@@ -10,6 +10,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from palearn.errors import FileFormatError
+
 #: Colours that stay apart for the colour-blind (Okabe and Ito), with dashes for those who print in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.", ":")
@@ -35,12 +37,19 @@ def figure(path: str | Path, columns: int = 1, width: float = 7.0, *, shared: st
     """Yield axes to draw on, ``columns`` side by side; then save them as PNG or SVG, by suffix.
 
     ``shared`` says which axes are the same in all: y, xy, or none (an empty text).
+
+    Raises
+    ------
+    FileFormatError
+        The suffix is none of a picture, or the file cannot be written.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_LOOK), warnings.catch_warnings():
         whole = Figure(figsize=(width, 4.2), layout="constrained")
+        if (suffix := Path(path).suffix[1:].lower()) and suffix not in whole.canvas.get_supported_filetypes():
+            raise FileFormatError(f"{path}: the suffix must say what to draw: .png or .svg")
         yield whole.subplots(1, columns, sharex="x" in shared, sharey="y" in shared)
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)  # a box stands in its place
         names = [name for axes in whole.axes for name in axes.get_legend_handles_labels()[1]]
@@ -48,7 +57,10 @@ def figure(path: str | Path, columns: int = 1, width: float = 7.0, *, shared: st
             # In points: a letter of 10 points is 6 wide, a line with its gaps 48.
             fitting = max(1, min(6, int(72 * width / (6 * max(map(len, names)) + 48))))
             whole.legend(loc="outside lower center", ncols=fitting, frameon=False)
-        whole.savefig(path, dpi=130)
+        try:
+            whole.savefig(path, dpi=130)
+        except OSError as error:
+            raise FileFormatError(f"{path} cannot be written: {error.strerror}") from None
 
 
 #: What stands for the ink and for fainter lines until a page's stylesheet says what they are, in light and in dark.

@@ -187,6 +187,8 @@ def search(
         raise ConfigError(f"the share that chooses must be between 0 and 1, got {plan.choose}")
     for algorithm, params in plan.candidates:
         Learner(algorithm, algorithm, task=plan.settings.task, tie=plan.tie, options=params)
+    if done is not None:
+        _require_writable(done)
     mark = _mark(plan)
     known = {_name(x.algorithm, x.params): x for x in _read(done, mark)}
     left = [x for x in plan.candidates if _name(*x) not in known]
@@ -271,6 +273,14 @@ def _read(done: Path | None, mark: str) -> Iterable[Tried]:
         with suppress(msgspec.DecodeError):  # a kill has cut it short; its candidate is run again
             found.append(msgspec.json.decode(line, type=_Noted))
     return [noted.tried for noted in found if noted.mark == mark]
+
+
+def _require_writable(done: Path) -> None:
+    """Raise a ConfigError before a long search, not after its first candidates."""
+    try:
+        done.open("ab").close()
+    except OSError as error:
+        raise ConfigError(f"{done} cannot be written: {error.strerror}") from None
 
 
 def _append(done: Path | None, mark: str, tried: Sequence[Tried]) -> None:

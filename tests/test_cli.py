@@ -71,6 +71,43 @@ def evaluate(run: Any, file: str) -> Any:
     return call
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason", "told"),
+    [
+        (["evaluate", "--plot", "no/x.png"], "cannot be written", True),
+        (["evaluate", "--plot", "x.text"], "the suffix must say", True),
+        (["search", "--learner", "pa1", "--grid", "C=1", "--write", "no/x.yaml"], "cannot be written", True),
+        (["search", "--learner", "pa1", "--grid", "C=1", "--done", "no/x.jsonl"], "cannot be written", False),
+    ],
+    ids=["plot", "suffix", "write", "done"],
+)
+def test_what_cannot_be_written_is_told_in_a_line_beside_the_figures(
+    run: Any, file: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str], reason: str, told: bool
+) -> None:
+    monkeypatch.chdir(Path(file).parent)
+    status, printed, error = run(*arguments, "--json", file)
+    assert (status, reason in error, bool(printed)) == (1, True, told)
+    assert error.startswith("palearn: ")
+
+
+@pytest.mark.parametrize(
+    "content", ["", '{"label": 1}\n', '{"features": {"f": 1}}\n'], ids=["empty", "bad", "unlabelled"]
+)
+def test_a_search_of_nothing_chooses_nothing(run: Any, tmp_path: Path, content: str) -> None:
+    path, block = tmp_path / "x.jsonl", tmp_path / "x.yaml"
+    path.write_text(content)
+    status, printed, error = run("search", "--learner", "pa1", "--grid", "C=1", "--write", str(block), str(path))
+    assert (status, printed, block.exists()) == (1, "", False)
+    assert "no record with a label can be used" in error
+
+
+def test_a_search_of_one_record_has_none_left(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"label": 1, "features": {"f": 1}}\n')
+    status, printed, _ = run("search", "--learner", "pa1", "--grid", "C=1", str(path))
+    assert (status, "nan" in printed, "none is left" in printed) == (0, False, True)
+
+
 @pytest.mark.parametrize("path", commands(), ids=lambda path: " ".join(path) or "palearn")
 def test_every_command_has_help(path: list[str]) -> None:
     result = CliRunner().invoke(cli.app, [*path, "--help"])

@@ -83,6 +83,7 @@ def files_of(out: Path, table: str) -> dict[int, int]:
 
 def test_the_rows_stay_and_old_batches_have_one_file(tmp_path: Path) -> None:
     out = written(tmp_path)
+    (out / "report.html").touch()
     before = frames(out)
     found = compact(str(out), keep=3)
     for name, wanted in before.items():
@@ -90,7 +91,7 @@ def test_the_rows_stay_and_old_batches_have_one_file(tmp_path: Path) -> None:
     for table, parts in (("models", 3), ("metrics", 4), ("rejected", 3)):
         assert files_of(out, table) == {batch: 1 if batch < BATCHES - 3 else parts for batch in range(BATCHES)}
     assert (found.files_before, found.files_after, found.rows_dropped) == (5 * 10, 5 * 3, 0)
-    assert sorted(path.name for path in out.iterdir()) == ["_palearn", "metrics", "models", "rejected"]
+    assert sorted(path.name for path in out.iterdir()) == ["_palearn", "metrics", "models", "rejected", "report.html"]
     again = compact(str(out), keep=3)
     assert (again.files_before, again.files_after) == (5 * 3, 5 * 3)
 

@@ -112,6 +112,8 @@ def test_for_people(run: Any, outputs: dict[str, Path]) -> None:  # noqa: F811
         (["--key", "a", "--with", "z"], 1, "has no model of key 'z'\n"),
         (["--key", "a", "--with-batch", "-3"], 1, "has no model of key 'a' up to batch -3\n"),
         (["--with", "b"], 2, "--with and --with-batch"),
+        (["--key", "\udcff"], 2, "a key is UTF-8 text"),
+        (["--key", "a", "--with", "\udcff"], 2, "a key is UTF-8 text"),
         (["--key", "a", "--top", "0"], 2, "--top"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -26,6 +26,7 @@ from palearn.cli.shared import (
     print_json,
     print_rows,
     progress,
+    save,
     usage,
     value_of,
 )
@@ -117,14 +118,14 @@ def evaluate(
         same = {name: kind for name, kind in kinds.items() if kind in ("number", "text", "boolean")}
         test = examples._replace(source=holdout, epochs=1, shuffle=None, columns=same)
         report["holdout"] = trials.held_out(races[-1].models, test)
-    if plot is not None:
-        from palearn import plots
-
-        plots.race(races[-1].curve, [x.name for x in chosen], plot)
     if json:
         print_json(report if len(chosen) > 1 else _single(report))
     else:
         _show(report, keyed=key is not None)
+    if plot is not None:  # last: where it cannot be drawn, the figures are there
+        from palearn import plots
+
+        plots.race(races[-1].curve, [x.name for x in chosen], plot)
 
 
 def _settings(task: str, bias: bool, positive: str | None, views: str | None) -> "Settings":
@@ -326,20 +327,31 @@ def search(
     with progress("candidates", passing=True) as bar:
         bar_task = bar.add_task("searching", total=len(plan.candidates))
         found = searching.search(plan, done=done, progress=lambda n, _: bar.update(bar_task, completed=n))
+    if not found[0].chose_n:
+        raise FileFormatError(
+            f"{file}: no record with a label can be used, so nothing can be chosen; palearn evaluate says more"
+        )
     block = yaml.safe_dump(searching.configuration(found[0]), sort_keys=False)
-    if write is not None:
-        write.write_text(block, encoding="utf-8")
     if json:
         print_json({"chosen": _tried(found[0]), "candidates": [_tried(x) for x in found]})
-        return
+    else:
+        _show_found(found, block)
+    if write is not None:
+        save(write, block)
+
+
+def _show_found(found: "list[Tried]", block: str) -> None:
+    """Print the best candidates, how good the first is, and its configuration."""
+    from palearn import search as searching
+
     print_rows(
         [{name: _cell(value) for name, value in _tried(x).items()} for x in found[:10]],
         numbers=("chose_n", "chose_error", "n", "error"),
     )
     best = found[0]
+    rest = f"on the {best.n:,} after them, which chose nothing, it is {best.error:.4f}" if best.n else "none is left"
     console.print(
-        f"chosen by its error on the first {best.chose_n:,} labelled examples ({best.chose_error:.4f}); "
-        f"on the {best.n:,} after them, which chose nothing, it is {best.error:.4f}",
+        f"chosen by its error on the first {best.chose_n:,} labelled examples ({best.chose_error:.4f}); {rest}",
         highlight=False,
     )
     for name, end in searching.ends(found).items():
@@ -365,4 +377,4 @@ def _cell(value: Any) -> str:
         return ", ".join(
             f"{name}={item:g}" if isinstance(item, float) else f"{name}={item}" for name, item in value.items()
         )
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return ("-" if np.isnan(value) else f"{value:.4f}") if isinstance(value, float) else str(value)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palearn.cli.shared import Json, app, console, print_json, print_rows, progress, usage
+from palearn.cli.shared import Json, app, console, print_json, print_rows, progress, save, usage
 from palearn.errors import FileFormatError
 from palearn.reproduce import PAPERS
 
@@ -47,7 +47,7 @@ def reproduce(
             pictures.draw(found, plot)
         if write is not None:
             pictures.draw(found, write.with_suffix(""))
-            write.write_text(page.render(found, write.stem), encoding="utf-8")
+            save(write, page.render(found, write.stem))
     if json:
         from palearn.reproduce.results import plain
 

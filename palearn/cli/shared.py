@@ -174,6 +174,20 @@ def progress(unit: str, *, passing: bool = False) -> Progress:
     return Progress(*columns, console=stderr, transient=passing, disable=passing and not stderr.is_terminal)
 
 
+def save(path: Path, text: str) -> None:
+    """Write a text file.
+
+    Raises
+    ------
+    FileFormatError
+        It cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be written: {error.strerror}") from None
+
+
 def print_json(content: Any) -> None:
     """Print an answer as JSON."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(content, enc_hook=str)).decode() + "\n")
