@@ -108,6 +108,17 @@ def test_a_search_of_one_record_has_none_left(run: Any, tmp_path: Path) -> None:
     assert (status, "nan" in printed, "none is left" in printed) == (0, False, True)
 
 
+def test_a_broker_is_named_by_its_own_port_and_folder(run: Any, tmp_path: Path) -> None:
+    stop, started = ("broker", "stop", "--data", str(tmp_path)), f"-Dpalearn.data={tmp_path}"
+    with subprocess.Popen([sys.executable, "-c", "input()", started, "end"], stdin=subprocess.PIPE) as process:
+        (tmp_path / "broker.json").write_text(json.dumps({"pid": process.pid, "port": 19470}))
+        assert run(*stop)[:2] == (0, "the broker on port 19470 is stopped\n")
+    assert run(*stop)[:2] == (0, f"no broker of the folder {tmp_path} runs\n")
+    (tmp_path / "file").touch()
+    status, _, error = run("broker", "start", "--data", str(tmp_path / "file"))
+    assert (status, "cannot be made: File exists" in error) == (1, True)
+
+
 @pytest.mark.parametrize("path", commands(), ids=lambda path: " ".join(path) or "palearn")
 def test_every_command_has_help(path: list[str]) -> None:
     result = CliRunner().invoke(cli.app, [*path, "--help"])

@@ -51,8 +51,10 @@ def broker_stop(port: Port = 9092, data: Data = None) -> None:
     """Stop the broker; its topics stay."""
     from palearn.kafka import broker
 
+    known = broker.status(port, data)  # the folder's broker may have another port than the default one
     ran = broker.stop(port, data)
-    console.print(f"the broker on port {port} is stopped" if ran else f"no broker runs on port {port}")
+    told = f"the broker on port {known.port} is stopped" if ran else f"no broker of the folder {known.data} runs"
+    console.print(told, soft_wrap=True)
 
 
 @broker_app.command("status")

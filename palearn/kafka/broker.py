@@ -127,14 +127,18 @@ def start(
     Raises
     ------
     BrokerError
-        Java is missing or too old, a port is taken, the jars cannot be fetched, or Kafka ended or did not
-        answer in time; what was started is stopped again.
+        Java is missing or too old, a port is taken, the folder cannot be made, the jars cannot be fetched, or Kafka
+        ended or did not answer in time; what was started is stopped again.
     """
     if not 1 <= port <= 65534:
         message = f"port must be from 1 to 65534 (the controller takes the next one), got {port}"
         raise BrokerError(message)
     folder = Path(data or default_data(port)).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"the data folder {folder} cannot be made: {error.strerror}; choose another with --data"
+        raise BrokerError(message) from None
     with _locked(folder):
         if _runs_already(folder, port, timeout_s):
             return
@@ -156,12 +160,12 @@ def stop(port: int = 9092, data: str | Path | None = None) -> bool:
         The process belongs to another user.
     """
     folder = Path(data or default_data(port)).absolute()
-    pid = status(port, folder).pid
-    if pid is not None:
-        _end(pid, folder)
-        _log.info("the broker on port %d is stopped", port)
+    known = status(port, folder)
+    if known.pid is not None:
+        _end(known.pid, folder)
+        _log.info("the broker on port %d is stopped", known.port)
     (folder / "broker.json").unlink(missing_ok=True)
-    return pid is not None
+    return known.running
 
 
 def status(port: int = 9092, data: str | Path | None = None) -> BrokerStatus:
