@@ -95,13 +95,13 @@ def measure(plan: Plan, chunk: Chunk, rounds: int = 3) -> Sample:
         bucket.learn(chunk)
         bucket.results()
         seconds.append(time.perf_counter() - began)
-    keys = len(bucket.models.keys)
+    keys = {key.encode() for key in bucket.models.keys}
     if not keys:
         reasons = ", ".join(f"{count} {reason}" for reason, count in bucket.summary.reasons.items())
         raise PalearnError(f"no record of the sample can be learned: {reasons or 'it is empty'}")
     size = len(bucket.to_bytes())
-    counts = np.array(sorted(Counter(chunk.key).values()), np.int64)
-    return Sample(counts, min(seconds) / len(chunk.value), size / keys)
+    counts = np.array(sorted(Counter(key for key in chunk.key if key in keys).values()), np.int64)
+    return Sample(counts, min(seconds) / len(chunk.value), size / len(keys))
 
 
 def layout(sample: Sample, batch: int, keys: int, cores: int, costs: Costs = COSTS) -> Layout:

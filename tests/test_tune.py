@@ -92,6 +92,12 @@ def test_a_buckets_bound_on_keys_is_none_of_the_samples() -> None:
     assert tune.measure(replace(plan(), max_keys=2), taken, 1).key_bytes == tune.measure(plan(), taken, 1).key_bytes
 
 
+def test_keys_of_rejected_records_have_no_state() -> None:
+    good, bad = b'{"label": 1, "features": {"f": 1}}', b"{"
+    taken = chunk([good, bad, good, good], 2)._replace(key=[b"a", b"b", b"a", None])
+    assert tune.measure(plan(), taken, 1).counts.tolist() == [2]
+
+
 def test_idle_keys_cost_less_with_more_buckets() -> None:
     found = sample()
     few, many = (tune.layout(found, 1000, keys, 2) for keys in (1000, 1_000_000))
