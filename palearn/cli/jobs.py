@@ -174,7 +174,8 @@ def replay(
     from palearn.spark import replay as job
 
     log_to_stderr()
-    overrides = [*set_, *([f"source.kafka.topics=[{topic}]"] if topic else [])]
+    # In quotes: a topic may be called 2024-01-01.
+    overrides = [*set_, *([f"source.kafka.topics={msgspec.json.encode([topic]).decode()}"] if topic else [])]
     paths = [str(path) for path in input_] or None
     job.run(load(config, overrides), paths=paths, start=from_, end=to, batches_of=batches_of, master=master)
 
