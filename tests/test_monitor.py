@@ -70,7 +70,7 @@ def tell(monitor: Monitor, worst=None, records=10, number=0) -> None:
 
 
 def test_hostile_keys_stay_different_short_and_text(monitor: Monitor) -> None:
-    tell(monitor, {"arow": {key: Window(20, i / 20) for i, key in enumerate(HOSTILE)}})
+    tell(monitor, {"arow": {key: Window(100, i / 20) for i, key in enumerate(HOSTILE)}})
     keys = {dict(labels)["key"]: value for (name, labels), value in scrape(monitor).items() if "_key_" in name}
     assert sorted(keys.values()) == [i / 20 for i in range(len(HOSTILE))]
     assert all(len(key) < 100 and key.isprintable() for key in keys)
@@ -140,6 +140,16 @@ def test_keys_that_are_no_longer_the_worst_vanish(monitor: Monitor) -> None:
         tell(monitor, {"arow": {key: Window(100, error) for key, error in worst.items()}})
         seen.append({dict(labels)["key"] for name, labels in scrape(monitor) if name == "palearn_key_error_ratio"})
     assert seen == [{"p", "q"}, {"q", "r"}, {"r", "s"}]
+
+
+def test_a_ranked_key_that_begins_anew_leaves() -> None:
+    """It was dropped, to make room, and comes back without a label: its window has no error."""
+    table = rows(pd.DataFrame([{"key": "k", "learner": "a", "window_n": 0, "window_error": None}]))
+    ranking = Ranking(2, 1, {"a": {"k": Window(9, 1.0), "l": Window(9, 0.5)}})
+    told = msgspec.json.encode(Written(Summary(), worst=ranking.found(table)))
+    found = msgspec.json.decode(told, type=Written).worst
+    assert found == {"a": {"k": Window(0, 0.0)}}
+    assert ranking.updated(found).windows == {"a": {"l": Window(9, 0.5)}}
 
 
 def test_no_keys_are_named_where_none_are_wanted() -> None:

@@ -5,7 +5,7 @@ The report asks which keys are bad in all that they saw, and orders them by the 
 
 The driver knows few keys at a time: the worst of each learner so far. It tells them to the tasks of a batch, which
 answer with the new errors of these and with the worst of their own. A key that worse ones pushed out can come back when
-it learns again.
+it learns again; one that was dropped to make room for others, and begins anew, leaves.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from palearn.types import FloatArray
 
 
 class Window(NamedTuple):
-    """A key's last labelled records: how many, and the share of mistakes."""
+    """A key's last labelled records: how many, and the share of mistakes (0 of none)."""
 
     n: int
     error: float
@@ -56,12 +56,13 @@ class Ranking:
             enough = enough.append_column("certain", pa.array(certain))
             order = [("certain", "descending"), ("key", "ascending")]
             worst = enough.take(pc.select_k_unstable(enough, self.most, order)).drop_columns("certain")
-            both = pa.concat_tables([ranked, worst]).to_pydict()
-            windows = map(Window, both["window_n"], both["window_error"])
-            out[name] = dict(zip(both["key"], windows, strict=True))
+            both = pa.concat_tables([ranked, worst])
+            windows = map(Window, both["window_n"].to_pylist(), both["window_error"].fill_null(0.0).to_pylist())
+            out[name] = dict(zip(both["key"].to_pylist(), windows, strict=True))
         return out
 
     def _worst(self, windows: dict[str, Window]) -> dict[str, Window]:
+        windows = {key: window for key, window in windows.items() if window.n >= self.least}
         certain = _certain(*(np.array(x) for x in zip(*windows.values(), strict=True))) if windows else ()
         ordered = sorted(zip(windows, certain, strict=True), key=lambda item: (-item[1], item[0]))
         return {key: windows[key] for key, _ in ordered[: self.most]}
