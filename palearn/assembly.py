@@ -130,6 +130,7 @@ class Assembly:
         self._views, self._name = models.settings.views, _namer(models.settings)
         self._decode = decode
         self._open: dict[str, Room] = {}
+        self._known: dict[str, set[str]] = {}
 
     def assemble(
         self, run: list[int], keys: Sequence[str], records: Sequence[Record], part: Callable[[int], Part]
@@ -148,6 +149,7 @@ class Assembly:
         if idle and all(records[i].id is None for i in run):
             return Assembled(run, labels)
         out = Assembled([], [])
+        self._known = {}
         for i, label in zip(run, labels, strict=True):
             key, record = keys[i], records[i]
             try:
@@ -159,6 +161,7 @@ class Assembly:
             if opened is not None:
                 self._tick(key, opened, time, out)
             if opened is None or record.id is None:
+                self._fits(key, label)
                 out.add(i, label)
             else:
                 self._take(key, opened, i, record, time, part, out)
@@ -227,7 +230,7 @@ class Assembly:
         part: Callable[[int], Part],
         out: Assembled,
     ) -> None:
-        ident, most = str(record.id), self.limits.remember_ids
+        ident = str(record.id)
         digest = _digest(ident)
         was = opened.finished(digest)
         if was is not None:
@@ -236,7 +239,7 @@ class Assembly:
         waiting = opened.waiting.get(ident)
         if waiting is None:
             if record.label is not None and is_whole(record, self._views):
-                opened.finish(digest, self._name(record.label), most)
+                self._finish(key, opened, digest, record.label)
                 out.add(i, record.label)
                 return
             waiting = opened.waiting[ident] = Waiting([], opened.clock, record=record)
@@ -263,7 +266,7 @@ class Assembly:
         waiting.record = merged
         if whole and merged.label is not None:
             del opened.waiting[ident]
-            opened.finish(digest, self._name(merged.label), most)
+            self._finish(key, opened, digest, merged.label)
             out.waiting -= len(waiting.parts)
             out.add(i, merged.label, More(merged, waiting.parts, waiting, given=was_whole))
             return
@@ -271,6 +274,25 @@ class Assembly:
         out.kept.append(i)
         if whole and not was_whole:
             waiting.row = out.add(i, None, More(merged, waiting=waiting))
+
+    def _finish(self, key: str, opened: Room, digest: int, label: LabelValue) -> None:
+        """Remember a finished id, unless its label will be refused: what was rejected may come again, corrected."""
+        if self._fits(key, label):
+            opened.finish(digest, self._name(label), self.limits.remember_ids)
+
+    def _fits(self, key: str, label: Label) -> bool:
+        """Whether the key may have the label of its next row, as :func:`palearn.labels.classify` will judge."""
+        settings, index = self.models.settings, self.models.index
+        binary = settings.task == "binary"
+        if label is None or (binary and settings.positive is None):
+            return True
+        if key not in self._known:
+            self._known[key] = {label_text(x) for x in self.models.labels[index[key]] if x is not None}
+        known, text = self._known[key], label_text(label)
+        if text not in known and len(known) >= (2 if binary else self.models.max_labels):
+            return False
+        known.add(text)
+        return True
 
     @staticmethod
     def _wait(opened: Room, ident: str, waiting: Waiting, time: float | None, part: Part, out: Assembled) -> None:

@@ -342,16 +342,19 @@ def test_an_example_whose_label_contradicts_is_rejected_whole() -> None:
         ("k", {"label": "no", "features": {"x": 1.0}}),
         ("k", {"id": 1, "features": {"x": 1.0}}),
         ("k", {"id": 1, "label": "perhaps"}),
+        ("k", {"id": 1, "label": "perhaps", "features": {"x": 1.0}}),
+        ("k", {"id": 1, "label": "yes", "features": {"x": 1.0}}),
         ("k", {"id": 1, "label": "no"}),
     ]
-    for cuts in ([], list(range(5))):
+    for cuts in ([], list(range(7))):
         found = list(learn(text, messages, cuts))
         assert [(row["offset"], row["reason"]) for row in tables(found)["rejected"]] == [
             (1, "not_binary"),
             (2, "not_binary"),
-            (3, "conflict"),
+            (3, "not_binary"),  # the id is not finished: what was rejected may come again, corrected
+            (5, "conflict"),
         ]
-        assert fates(found) == Counter(learned=1, rejected=3, waiting=0, scored=0, duplicate=0, expired=0)
+        assert fates(found) == Counter(learned=2, rejected=4, waiting=0, scored=0, duplicate=0, expired=0)
 
 
 @pytest.mark.parametrize(
