@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from palearn import files
+from palearn.config import KeyRule
 from palearn.errors import FileFormatError, RecordError
 from palearn.evaluate import evaluate
-from palearn.records import Record
+from palearn.records import Record, encode
+from palearn.spark import source
 
 
 def read(folder: Path, *lines: str, **options: Any) -> list[Record | RecordError]:
@@ -72,12 +74,13 @@ def test_what_is_refused_does_not_stop_the_others(tmp_path: Path, line: str, rea
 
 
 def test_namespaces_are_views_where_views_are_asked_for(tmp_path: Path) -> None:
-    assert read(tmp_path, "1 |page:2 exam |link cs:0.5 |page lab", views=True) == [
-        Record(label=1, views={"page": {"exam": 2.0, "lab": 1.0}, "link": {"cs": 0.5}})
-    ]
+    record = Record(label=1, views={"page": {"exam": 2.0, "lab": 1.0}, "link": {"cs": 0.5}})
+    assert read(tmp_path, "1 |page:2 exam |link cs:0.5 |page lab", views=True) == [record]
     found = evaluate(tmp_path / "a.vw", "two_view_pa", {"C": 1.0, "gamma": 0.5}, views=["page", "link"], bias=False)
     assert (found["n"], found["rejected"]) == (1, 0)
     assert evaluate(tmp_path / "a.vw", views=["page", "other"])["reasons"] == {"bad_view": 1}
+    (replayed,) = source._read_file(str(tmp_path / "a.vw"), None, KeyRule(constant="all"), views=True)
+    assert replayed.column("value").to_pylist() == [encode(record)]
 
 
 def test_columns_of_vw_are_its_tag(tmp_path: Path) -> None:

@@ -126,18 +126,21 @@ def from_files(spark: SparkSession, config: Config, paths: list[str], format: st
     rule = config.records.key
     if not isinstance(rule, KeyRule):
         raise ConfigError("files have no Kafka key: set records.key to {field: NAME} or {constant: TEXT}")
+    views = bool(config.records.views)
     places = [(str(Path(path).resolve()), format) for path in paths]
     frame = spark.createDataFrame(places, "path string, format string").repartition(len(places), "path")
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for place in batch.to_pylist():
-                yield from _read_file(place["path"], place["format"], rule)
+                yield from _read_file(place["path"], place["format"], rule, views=views)
 
     return _bucketed(frame.mapInArrow(read, _FILE_ROW), config.state.buckets)
 
 
-def _read_file(path: str, format: str | None, rule: KeyRule, rows: int = 10_000) -> Iterator[pa.RecordBatch]:
+def _read_file(
+    path: str, format: str | None, rule: KeyRule, *, views: bool, rows: int = 10_000
+) -> Iterator[pa.RecordBatch]:
     schema = pa.schema(
         [
             ("key", pa.binary()),
@@ -149,7 +152,7 @@ def _read_file(path: str, format: str | None, rule: KeyRule, rows: int = 10_000)
         ]
     )
     pending: list[dict[str, Any]] = []
-    for number, key, value in files.lines(path, key=rule.field, format=format):
+    for number, key, value in files.lines(path, key=rule.field, format=format, views=views):
         key = rule.constant if rule.field is None else key
         row: dict[str, Any] = {"topic": path, "partition": 0, "offset": number}
         row["key"] = None if key is None else key.encode()
