@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from palearn.errors import RecordError
-from palearn.records import BIAS, MAX_NAME, Record, name_too_long, too_many_features
+from palearn.records import BIAS, MAX_NAME, Record, is_utf8, name_too_long, too_many_features
 from palearn.types import FloatArray, Int32Array, IntArray
 
 
@@ -75,6 +75,8 @@ def name_fault(name: str) -> RecordError | None:
     """Return why a feature may not be named so, or None."""
     if len(name) > MAX_NAME:
         return name_too_long(len(name))
+    if not is_utf8(name):
+        return RecordError("not_utf8", f"the feature name {name[:60]!r} holds half of a surrogate pair")
     return RecordError("reserved_name", f"the feature name {BIAS!r} is the bias's own") if name == BIAS else None
 
 

@@ -15,7 +15,7 @@ from palearn.labels import Known, classify, default_labels, start
 from palearn.learners import LEARNERS, Learner, Outcome
 from palearn.metrics import N_LEARNED, N_SEEN, UPDATES
 from palearn.models import Examples, Models
-from palearn.records import BIAS, LabelValue, Record, check_label, numbers
+from palearn.records import BIAS, LabelValue, Record, check_label, is_utf8, numbers
 from palearn.shortcut import Shortcut
 from palearn.state import Settings
 from palearn.types import FloatArray
@@ -243,9 +243,9 @@ def _examples(models: Models, record: Record, labels: list[Known]) -> Examples:
 
 
 def check_views(names: list[str]) -> tuple[str, ...]:
-    """Return the views' names, or raise if one is empty, stands twice or holds a colon."""
+    """Return the views' names, or raise if one is no text that can be written, empty, twice there or holds a colon."""
     for name in names:
-        if not name or ":" in name or names.count(name) > 1:
+        if not name or ":" in name or names.count(name) > 1 or not is_utf8(name):
             raise LearnerError(f"a view's name must be text without ':', each once; got {name!r}")
     return tuple(names)
 

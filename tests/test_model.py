@@ -192,6 +192,15 @@ def test_a_label_that_does_not_fit_is_refused_and_changes_nothing(label: Any) ->
     assert_unused(m)
 
 
+def test_a_text_that_no_bytes_can_hold_is_no_label_and_no_view() -> None:
+    with pytest.raises(RecordError, match="not_utf8"):
+        palearn.make("pa", task="multiclass").learn_one(X, "\ud800")
+    with pytest.raises(LearnerError, match="positive must be a label"):
+        palearn.make("pa", positive="\ud800")
+    with pytest.raises(LearnerError, match="a view's name"):
+        palearn.make("two_view_pa").learn_one({"a": X, "\ud800": X}, 1)
+
+
 def test_a_third_label_is_refused() -> None:
     m = palearn.make("pa", positive="spam").learn_one(X, "spam").learn_one(X, "ham")
     before = m.to_bytes()
@@ -254,7 +263,9 @@ def test_features_that_are_no_mapping_are_refused(name: str, x: Any) -> None:
         m.learn_one(example(name), 1)
 
 
-@pytest.mark.parametrize("x", [{"f": {"g": 1}, "h": 1}, {"f": [1]}, {"f": object()}, {"(bias)": 1}])
+@pytest.mark.parametrize(
+    "x", [{"f": {"g": 1}, "h": 1}, {"f": [1]}, {"f": object()}, {"(bias)": 1}, {"\ud800": 1}, {"f": "\ud800"}]
+)
 def test_features_that_cannot_be_used_are_refused(x: Any) -> None:
     m = palearn.make("pa")
     with pytest.raises(RecordError):

@@ -70,6 +70,8 @@ def check(record: Record) -> Record:
 
 def check_label(label: object) -> None:
     """Raise ``bad_label`` unless it is None, text, a finite number of at most 64 bits, or a boolean."""
+    if isinstance(label, str) and not is_utf8(label):
+        raise RecordError("not_utf8", f"the label {label!r:.80} holds half of a surrogate pair")
     if label is None or isinstance(label, str | bool):
         return
     if isinstance(label, float) and math.isfinite(label):
@@ -167,6 +169,14 @@ def brief(item: object) -> str:
     """Return what a message shows of a value."""
     text = repr(item)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written; one of Python's may hold half of a surrogate pair, and then it cannot."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def utf8(value: bytes) -> str:
