@@ -23,7 +23,7 @@ from palearn.learners import Learner
 from palearn.metrics import BASELINE_MISTAKES, MISTAKES, UPDATES, N
 from palearn.model import check_views
 from palearn.models import Models
-from palearn.records import LabelValue, Record, record_key
+from palearn.records import LabelValue, Record
 from palearn.scoring import score
 from palearn.state import Settings
 
@@ -290,7 +290,7 @@ def _rows(examples: Examples) -> Iterator[_Row]:
             yield line.key, line.value
     else:
         for record in source:
-            yield None if key is None else record_key(record, key), record
+            yield (None, record) if key is None else files.keyed(record, key)
 
 
 def _passes(rows: Iterator[_Row], epochs: int, seed: int | None) -> Iterator[_Row]:

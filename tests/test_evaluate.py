@@ -98,6 +98,7 @@ def test_bad_lines_are_counted_and_passed_over(tmp_path: Path) -> None:
 def test_records_without_the_key_are_rejected() -> None:
     report = evaluate([*examples(6), Record(label=1, features={"f": 1.0})], "pa1", key="user")
     assert (report["n"], report["reasons"]) == (6, {"no_key": 1})
+    assert evaluate([Record(label=1, features={"user": 2.0**53})], "pa1", key="user")["reasons"] == {"no_key": 1}
 
 
 def test_multiclass_and_views() -> None:

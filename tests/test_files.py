@@ -46,7 +46,7 @@ def summary(path: Path, **options: Any) -> list[tuple[int, Any]]:
 # LIBSVM
 
 labels = st.one_of(
-    st.integers(-(10**18) + 1, 10**18 - 1),
+    st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text("abcxyz", min_size=4),  # long enough to be neither nan nor inf
 )
@@ -107,6 +107,7 @@ def test_libsvm_names_its_features(tmp_path: Path) -> None:
         ("1 2:1e400", "non_finite", "inf"),
         ("1:0.5 2:1", "bad_line", "'1:0.5'"),
         ("nan 1:1", "non_finite", "label"),
+        ("18446744073709551616 1:1", "bad_label", "18446744073709551616"),
         ("1 2:1 \udcff", "not_utf8", "byte 6"),
     ],
 )
@@ -298,6 +299,13 @@ def test_parquet_bad_rows(tmp_path: Path) -> None:
     assert summary(path) == [(1, "bad_features")]
     path = parquet(tmp_path / "l.parquet", {"x": [1], "label": [b"spam"]})
     assert summary(path) == [(1, "bad_label")]
+    # As on the wire, or a file would be learned here and rejected there.
+    path = parquet(tmp_path / "i.parquet", {"id": pa.array([2**63, 1], pa.uint64()), "label": [1, 2]})
+    assert summary(path) == [(1, "bad_id"), (2, 2)]
+    assert summary(parquet(tmp_path / "w.parquet", {"weight": [True], "label": [1]})) == [(1, "bad_weight")]
+    pq.write_table(pa.table([[1], [2], [3]], ["x", "label", "x"]), path)
+    with pytest.raises(FileFormatError, match="column 'x' stands twice"):
+        summary(path)
     path = parquet(tmp_path / "f.parquet", {"features": [[1.0, 2.0]], "label": [1]})
     assert summary(path) == [(1, "bad_features")]
     with pytest.raises(FileFormatError, match="no label column 'y'; the columns are: features, label"):
@@ -387,9 +395,25 @@ def test_record_key() -> None:
     assert {field: records.record_key(record, field) for field in expected} == expected
     assert records.record_key(record, "job") is None  # the first one counts, and it is empty
     assert records.record_key(Record(features={"id": 3.0}), "id") == "3"
+    assert records.record_key(Record(features={"id": 1.0 - 2**53}), "id") == "-9007199254740991"
 
     views = Record(views={"page": {"user": 42.0, "lang=en": 1.0}, "link": {}})
     assert records.record_key(views, "page:user") == "42"
     assert records.record_key(views, "page:lang") == "en"
     assert records.record_key(views, "link:lang") is None
     assert records.record_key(views, "user") is None
+
+
+def test_keys_that_are_one_as_floats_stay_apart(tmp_path: Path) -> None:
+    ids = [2**53, 2**53 + 1]
+    jsonl = write(tmp_path / "a.jsonl", "".join(f'{{"user": {user}, "label": 1, "features": {{}}}}\n' for user in ids))
+    assert [line.key for line in files.lines(jsonl, key="user")] == [*map(str, ids)]
+    for path in (
+        write(tmp_path / "a.csv", f"user,label\n{ids[0]},1\n{ids[1]},1\n"),
+        parquet(tmp_path / "a.parquet", {"user": ids, "label": [1, 1]}),
+    ):
+        as_text = files.lines(path, key="user", columns={"user": "text"})
+        assert [line.key for line in as_text] == [*map(str, ids)]
+        assert {(line.key, getattr(line.value, "reason", "")) for line in files.lines(path, key="user")} == {
+            (None, "no_key")
+        }

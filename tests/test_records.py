@@ -271,11 +271,19 @@ def test_label_text(label: Any, text: str) -> None:
         ({"features": {"f": 1}}, "user", None),
         ({"user": None, "features": {"f": 1}}, "user", None),
         ({"user": ["ann"], "features": {"f": 1}}, "user", None),
+        ({"user": "", "features": {"f": 1}}, "user", None),
+        ({"features": {"user": 2**53}}, "user", None),
         ([1], "user", None),
     ],
 )
 def test_the_key_in_a_value(value: Any, field: str, key: bytes | None) -> None:
     assert key_of(wire(value), field) == key
+
+
+def test_a_field_that_is_ignored_does_not_hide_the_key() -> None:
+    value = b'{"user": 100000000000000000001, "label": 1, "features": {}, "note": 1e999}'
+    assert decode_value(value) == Record(label=1, features={})
+    assert key_of(value, "user") == b"100000000000000000001"
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{", b"\xff", b"[" * 100_000])

@@ -52,6 +52,8 @@ SUFFIXES: dict[str, Format] = {
     ".arrow": "arrow",
     ".feather": "arrow",
 }
+#: A record, as bytes where it is a line of JSON, or what is wrong with it.
+_Value: TypeAlias = bytes | Record | RecordError
 _Reader: TypeAlias = Callable[[Path, BinaryIO, Options], Iterator[Row]]
 #: Formats whose columns have kinds.
 _KINDS_OF = {"csv": csv_kinds, "parquet": parquet_kinds, "arrow": arrow_kinds}
@@ -208,7 +210,7 @@ class Line(NamedTuple):
 
     number: int
     key: str | None
-    value: bytes | Record | RecordError
+    value: _Value
 
 
 def lines(
@@ -230,7 +232,7 @@ def lines(
     key
         The field whose text is the key (:func:`palearn.records.key_of`, :func:`palearn.records.record_key`).
     """
-    rows: Iterator[tuple[int, bytes | Record | RecordError]]
+    rows: Iterator[tuple[int, _Value]]
     if format_of(path, format) == "jsonl":
         _options(path, "jsonl", label, names, columns, views)
         rows = guarded(Path(path), opened, _raw_lines)
@@ -240,14 +242,18 @@ def lines(
             opened=opened,
         )  # fmt: skip
     for number, value in rows:
-        yield Line(number, None if key is None else _key(value, key), value)
+        yield Line(number, *((None, value) if key is None else keyed(value, key)))
 
 
-def _key(value: bytes | Record | RecordError, field: str) -> str | None:
+def keyed(value: _Value, field: str) -> tuple[str | None, _Value]:
+    """Return a value's key, and the value; where the field can be no key, why not in place of the value."""
     if isinstance(value, bytes):
         found = records.key_of(value, field)
-        return None if found is None else found.decode()
-    return records.record_key(value, field) if isinstance(value, Record) else None
+        return None if found is None else found.decode(), value
+    try:
+        return records.record_key(value, field) if isinstance(value, Record) else None, value
+    except RecordError as fault:
+        return None, fault
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | RecordError]]:

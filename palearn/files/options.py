@@ -1,11 +1,12 @@
 """How a file is read, where its suffix does not say all."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from palearn.errors import FileFormatError, RecordError
-from palearn.records import Label, LabelValue, Record, label_text, number, numbers
+from palearn.records import Label, LabelValue, Record, check_id, label_text, number, numbers
 from palearn.records.libsvm import as_number
 
 #: What a column holds; ``id``: its text is the record's id.
@@ -71,9 +72,9 @@ def row_record(label: Label, cells: Mapping[str, Any], kinds: Mapping[str, str])
         elif kind not in ("ignore", "label"):
             features[name] = cast(cell, kind)
     identity, weight, time = own.values()
-    if identity is not None and not isinstance(identity, str) and type(identity) is not int:
-        raise RecordError("bad_id", f"id must be text or an integer, got {identity!r:.60}")
-    if weight is not None and (not isinstance(weight, int | float) or number("weight", weight) <= 0):
+    check_id(identity)
+    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+    if weight is not None and (not is_number or number("weight", weight) <= 0):
         raise RecordError("bad_weight", f"weight must be a finite number > 0, got {weight!r:.60}")
     if isinstance(time, datetime):
         time = time.isoformat()
@@ -81,7 +82,10 @@ def row_record(label: Label, cells: Mapping[str, Any], kinds: Mapping[str, str])
 
 
 def check_columns(path: object, options: Options, columns: Sequence[str], label: str) -> None:
-    """Raise a FileFormatError where the options speak of columns that are not there, or of two ids."""
+    """Raise a FileFormatError where a column stands twice, or the options speak of one that is not there or two ids."""
+    if len(set(columns)) != len(columns):
+        twice = Counter(columns).most_common(1)[0][0]
+        raise FileFormatError(f"{path}: column {twice!r:.80} stands twice; give each a name of its own")
     missing = [name for name in options.columns if name not in columns]
     if missing:
         raise FileFormatError(f"{path}: no column {missing[0]!r:.80}; the columns are: {listed(columns)}")

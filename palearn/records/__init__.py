@@ -35,6 +35,7 @@ from palearn.records.record import (
     LabelValue,
     Record,
     check,
+    check_id,
     check_label,
     check_weight,
     event_time,
@@ -59,6 +60,7 @@ __all__ = [
     "LabelValue",
     "Record",
     "check",
+    "check_id",
     "check_label",
     "check_weight",
     "decode_value",
@@ -168,22 +170,22 @@ def _record_or_fault(value: bytes | None, most: int, form: Form, features: int) 
 def key_of(value: bytes | None, field: str, form: Form = PLAIN) -> bytes | None:
     """Return the key that a value holds: its top-level ``field``, or as :func:`record_key` finds it.
 
-    ``form`` is that of the value's topic. None where the value has no such field or is no record; then it is rejected
-    as such.
+    ``form`` is that of the value's topic. None where the value has no such field or an empty one, or is no record; then
+    it is rejected as such.
     """
     try:
-        top = _fields(value, form).get(form.fields.get(field, field))
+        top = _field(value, form.fields.get(field, field), form)
         text = label_text(top) if isinstance(top, LabelValue) else record_key(decode_value(value, form), field)
     except RecordError:
         return None
-    return None if text is None else text.encode()
+    return text.encode() if text else None
 
 
-def _fields(value: bytes | None, form: Form) -> dict[str, Any]:
+def _field(value: bytes | None, name: str, form: Form) -> Any:
     match form.format:
         case "json":
-            return json.fields_of(value)
+            return json.field_of(value, name)
         case "libsvm":
-            return {}  # none has a name
+            return None  # none has a name
         case "avro" | "protobuf":
-            return confluent.fields_of(value, form)
+            return confluent.fields_of(value, form).get(name)

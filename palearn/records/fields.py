@@ -6,7 +6,7 @@ from typing import Any
 from palearn.errors import RecordError
 from palearn.records.form import Form
 from palearn.records.libsvm import parse_libsvm
-from palearn.records.record import MAX_NAME, Record, brief, check_label, name_too_long, number
+from palearn.records.record import MAX_NAME, Record, brief, check_id, check_label, name_too_long, number
 
 
 def from_fields(fields: dict[str, Any], form: Form) -> Record:
@@ -32,9 +32,7 @@ def from_fields(fields: dict[str, Any], form: Form) -> Record:
     label = fields.get("label")
     check_label(label)
     identity = fields.get("id")
-    integral = isinstance(identity, int) and not isinstance(identity, bool) and -(2**63) <= identity < 2**63
-    if identity is not None and not integral and not isinstance(identity, str):
-        raise RecordError("bad_id", f"id must be text or an integer, got {brief(identity)}")
+    check_id(identity)
     weight = fields.get("weight")
     if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float)):
         raise RecordError("bad_weight", f"weight must be a finite number > 0, got {brief(weight)}")

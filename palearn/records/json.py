@@ -14,6 +14,7 @@ from palearn.records.record import Record, utf8
 
 # Everything that this decoder refuses is read again, with reasons, by _careful.
 _fast = msgspec.json.Decoder(Record).decode
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 #: What the fast decoder and its caller raise for a value that needs a second look.
 REFUSED = (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError)
 
@@ -56,13 +57,13 @@ def decoded(value: bytes | None, form: Form) -> Record:
     return record
 
 
-def fields_of(value: bytes | None) -> dict[str, Any]:
-    """Return a value's top-level fields, without a look at what they hold; none where it has none."""
+def field_of(value: bytes | None, name: str) -> Any:
+    """Return a value's top-level field, without a look at what the others hold; None where there is none."""
     try:
-        fields = msgspec.json.decode(value)  # type: ignore[arg-type]
+        field = _parts(value).get(name)  # type: ignore[arg-type]
+        return None if field is None else msgspec.json.decode(field)
     except REFUSED:
-        return {}
-    return fields if isinstance(fields, dict) else {}
+        return None
 
 
 def _careful(value: bytes | None, form: Form) -> Record:

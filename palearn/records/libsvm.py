@@ -3,9 +3,10 @@
 import re
 
 from palearn.errors import RecordError
-from palearn.records.record import Label, Record, number, utf8
+from palearn.records.record import Label, Record, check_label, number, utf8
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+#: An integer that a float may be near to; as a float, a label would be taken for others.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 
 
 def decoded(value: bytes | None) -> Record:
@@ -48,7 +49,9 @@ def parse_libsvm(items: list[str]) -> dict[str, float]:
 def as_label(text: str) -> Label:
     """Return a label as it is meant: a number where the text is one (``+1`` is 1), else the text."""
     if _INTEGER.fullmatch(text):
-        return int(text)
+        label = int(text)
+        check_label(label)
+        return label
     value = as_number(text)
     return text if value is None else number("label", value)
 

@@ -45,6 +45,8 @@ REASONS = (
 BIAS = "(bias)"
 #: A feature's name may be this long, in characters.
 MAX_NAME = 512
+#: From here on not every integer is a float.
+_INEXACT = 2.0**53
 
 
 class Record(msgspec.Struct, gc=False, omit_defaults=True):
@@ -77,13 +79,21 @@ def check_label(label: object) -> None:
     if isinstance(label, float) and math.isfinite(label):
         return
     if not isinstance(label, int) or not -(2**63) <= label < 2**63:
-        raise RecordError("bad_label", f"label must be text, a finite number or a boolean, got {brief(label)}")
+        must = "text, a finite number (an integer of 64 bits) or a boolean"
+        raise RecordError("bad_label", f"label must be {must}, got {brief(label)}")
 
 
 def check_weight(weight: float) -> None:
     """Raise ``bad_weight`` unless it is a finite number > 0."""
     if not 0.0 < weight < math.inf:
         raise RecordError("bad_weight", f"weight must be a finite number > 0, got {brief(weight)}")
+
+
+def check_id(identity: object) -> None:
+    """Raise ``bad_id`` unless it is None, text, or an integer of 64 bits."""
+    integral = isinstance(identity, int) and not isinstance(identity, bool) and -(2**63) <= identity < 2**63
+    if identity is not None and not integral and not isinstance(identity, str):
+        raise RecordError("bad_id", f"id must be text or an integer of 64 bits, got {brief(identity)}")
 
 
 def number(name: str, item: Real | float) -> float:
@@ -144,6 +154,11 @@ def record_key(record: Record, field: str) -> str | None:
 
     The field is ``id``, ``label`` or ``time``, or a feature's value, or the value of the first one-hot
     feature ``field=value``. In a record of views a feature is named ``view:name``.
+
+    Raises
+    ------
+    RecordError
+        ``no_key``: the feature is a number so large that others may have become the same one.
     """
     if field in ("id", "label", "time"):
         top: Label = getattr(record, field)
@@ -157,6 +172,12 @@ def record_key(record: Record, field: str) -> str | None:
         return None
     value = features.get(field)
     if value is not None:
+        if abs(value) >= _INEXACT:
+            raise RecordError(
+                "no_key",
+                f"the key is the feature {field[:60]!r}, a number of more than 53 bits, which features do not keep "
+                "apart: make it text (of a file's column: --column NAME=text)",
+            )
         return label_text(value)
     prefix = field + "="
     for name in features:
