@@ -87,8 +87,9 @@ package: $(ARCHIVE) ## Build the wheel, and the archive of an environment for a 
 
 # A venv is found through bin/python and pyvenv.cfg, which move with it, so tar is all that packing takes. Only the
 # first lines of its scripts would be wrong elsewhere, and Spark's workers start none of them. pyspark stays out: it is
-# most of the size, and workers have it from their Spark. The archive holds the compiled kernels too, which numba
-# takes for stale unless the sources keep the fractions of their seconds (pax).
+# most of the size, and workers have it from their Spark. The archive holds the compiled kernels too: those of the
+# checkout, where it has them, as compiling takes a minute. Numba takes them for stale unless the sources keep their
+# times, with the fractions of their seconds (pax).
 $(ARCHIVE): $(PACKED) | $(VENV)/.stamp
 	@rm -rf dist $(ENVIRONMENT) && mkdir -p dist $(ENVIRONMENT)
 	@echo "package 1/4: the wheel"
@@ -99,6 +100,8 @@ $(ARCHIVE): $(PACKED) | $(VENV)/.stamp
 	@$(INTO_ENVIRONMENT) --only-binary :all: --require-hashes -r $(ENVIRONMENT)/requirements.lock
 	@$(INTO_ENVIRONMENT) --no-index --no-deps dist/*.whl
 	@echo "package 3/4: the compiled kernels"
+	@tar --create --format=pax $$(find palearn -name '*.py' -o -name '*.nb[ic]') | \
+		tar --extract --directory $(ENVIRONMENT)/lib/python3.*/site-packages
 	@$(ENVIRONMENT)/bin/python -I -c 'from palearn.prepare import compile_kernels; compile_kernels()'
 	@echo "package 4/4: the archive"
 	@tar --create --format=pax --directory $(ENVIRONMENT) . | gzip -1 > $@
