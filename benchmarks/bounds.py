@@ -25,6 +25,8 @@ from palearn.spark.session import session
 
 MB = 2**20
 MASTER = "local[2]"
+#: The largest message that the topics take: more than brokers do unless they are told to.
+LARGEST = 16 * MB
 #: A worker's interpreter, libraries and compiled kernels.
 IDLE_BYTES = 450 * MB
 #: What a byte may cost: of records in a batch, of those that are decoded, of the largest of these, of a bucket's state,
@@ -91,9 +93,9 @@ def endless_ids(times: int) -> Iterator[Message]:
 
 
 def large(times: int) -> Iterator[Message]:
-    """Values of 3.9 MB (a broker of palearn's own takes 4 MiB), lists of zeros, and bags of one megabyte."""
+    """Values of 10 MB, lists of zeros, and bags of one megabyte."""
     for i in range(10 * times):
-        yield b"hot", _value(1, {"a": 1.0}, text="x" * (39 * 10**5))
+        yield b"hot", _value(1, {"a": 1.0}, text="x" * 10**7)
         yield b"hot", b'{"label":1,"x":[' + b"0," * 500_000 + b"0]}"
         yield b"hot", b'{"label":1,"features":{"' + b"n" * 500_000 + b'":["' + b'a","' * 120_000 + b'z"]}}'
         yield b"cold %d" % i, _value(1, {"a": 1.0})
@@ -148,10 +150,10 @@ def send(servers: str, topic: str, messages: Iterator[Message], batch: int, most
     ``batch`` are the records of a batch, ``most`` the bytes of the longest value that is decoded.
     """
     admin = KafkaAdminClient(bootstrap_servers=servers)
-    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    admin.create_topics([NewTopic(topic, 1, 1, topic_configs={"max.message.bytes": str(LARGEST)})])
     admin.close()
     producer = KafkaProducer(
-        bootstrap_servers=servers, enable_idempotence=True, linger_ms=20, batch_size=2**18, max_request_size=4 * MB
+        bootstrap_servers=servers, enable_idempotence=True, linger_ms=20, batch_size=2**18, max_request_size=LARGEST
     )
     sizes: list[int] = []
     for key, value in messages:
