@@ -23,6 +23,7 @@ from palearn.cli.shared import (
     usage,
 )
 from palearn.errors import shown
+from palearn.records import is_utf8
 
 if TYPE_CHECKING:
     from palearn.predict import Predictions, Write
@@ -52,7 +53,7 @@ def models(
     from palearn import weights
 
     for name in (key, with_):
-        if name is not None and not _is_utf8(name):
+        if name is not None and not is_utf8(name):
             usage(f"a key is UTF-8 text, which {name!r} is not")
     one, other = None if key is None else weights.Choice(key, batch), None
     if with_ is not None or with_batch is not None:
@@ -78,11 +79,6 @@ def models(
             else {name for name in ("variance", "deviations") if all(row.get(name) is None for row in rows)}
         )
         print_rows([{k: "-" if v is None else v for k, v in row.items() if k not in hidden} for row in rows])
-
-
-def _is_utf8(text: str) -> bool:
-    """Say whether an argument is what a shell gave as UTF-8: any other byte is a surrogate in it."""
-    return not any("\ud800" <= x <= "\udfff" for x in text)
 
 
 def _keys(out: Path, learner: str | None, batch: int | None) -> list[dict[str, Any]]:

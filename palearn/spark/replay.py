@@ -55,7 +55,9 @@ def run(
     if batches_of is not None and (chosen or config.source.kafka is None):
         raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
     ends = None if batches_of is None else _ends(checkpoint.batches_of(batches_of))
-    spark = spark or _session(config, paths, "palearn replay", master)
+    if paths is None or config.output.topics:
+        _require_broker(config)
+    spark = spark or session(config, name="palearn replay", master=master)
     records = history(spark, config, paths, start, end) if ends is None else source.batches(spark, config, ends)
     make_output_topics(spark, config)
     Sink(config).write(stateful.replay(sort(records), config), 0)
@@ -84,7 +86,9 @@ def sample(
     spark: SparkSession | None = None,
 ) -> Chunk:
     """Return about so many records of files or topics: the first ones of each file or partition, in equal parts."""
-    spark = spark or _session(config, paths, "palearn sample", master)
+    if paths is None:
+        _require_broker(config)
+    spark = spark or session(config, name="palearn sample", master=master)
     frame = history(spark, config, paths)
     most = max(1, records // frame.rdd.getNumPartitions())
 
@@ -99,11 +103,10 @@ def sample(
     return stateful.chunk_of(frame.mapInArrow(first, frame.schema).toArrow())
 
 
-def _session(config: Config, paths: list[str] | None, name: str, master: str | None) -> SparkSession:
-    """Start Spark; not before a broker answers, if the records are there."""
-    if paths is None and config.source.kafka is not None:
+def _require_broker(config: Config) -> None:
+    """Raise a BrokerError when there should be a broker and none answers; to be asked before Spark starts."""
+    if config.source.kafka is not None:
         require_broker(config.source.kafka)
-    return session(config, name=name, master=master)
 
 
 def sort(records: DataFrame) -> DataFrame:

@@ -20,11 +20,10 @@ class NoAnswer(StreamError):
 
 
 class Topics:
-    """The topics of a source; a connection that stays open, to be used with ``with``."""
+    """The topics of a source; a connection that stays open, to be used with ``with``, after :func:`require_broker`."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaSource) -> None:
         self._kafka = kafka
-        require_broker(kafka)
         jvm = spark.sparkContext._jvm
         assert jvm is not None
         self._options: Any = jvm.org.apache.kafka.clients.admin.ListTopicsOptions
@@ -109,7 +108,7 @@ def require_broker(kafka: KafkaSource) -> None:
 
 
 def require_topics(spark: SparkSession, kafka: KafkaSource) -> None:
-    """Raise a StreamError that says so when no broker answers or a topic is not there."""
+    """Raise a StreamError that says so when a topic is not there."""
     with Topics(spark, kafka) as topics:
         topics.ids()
 
