@@ -102,7 +102,7 @@ $(ARCHIVE): $(PACKED) | $(VENV)/.stamp
 	@echo "package 3/4: the compiled kernels"
 	@tar --create --format=pax $$(find palearn -name '*.py' -o -name '*.nb[ic]') | \
 		tar --extract --directory $(ENVIRONMENT)/lib/python3.*/site-packages
-	@$(ENVIRONMENT)/bin/python -I -c 'from palearn.prepare import compile_kernels; compile_kernels()'
+	@$(ENVIRONMENT)/bin/python -I -c 'from palearn.cli.prepare import compile_kernels; compile_kernels()'
 	@echo "package 4/4: the archive"
 	@tar --create --format=pax --directory $(ENVIRONMENT) . | gzip -1 > $@
 

@@ -20,7 +20,7 @@ from benchmarks.common import environment, family, own_broker, show
 from palearn import tables
 from palearn.config import Config, parse
 from palearn.records import MAX_NAME
-from palearn.spark import stateful, stream
+from palearn.spark import operator, stream
 from palearn.spark.session import session
 
 MB = 2**20
@@ -248,7 +248,7 @@ def bound(config: Config, hostile: Hostile, sent: Sent) -> int:
         + PER_DECODED * sent.decoded
         + PER_LARGEST * min(sent.largest, config.records.max_bytes)
         + PER_STATE * state
-        + PER_HELD * stateful.HELD_BYTES
+        + PER_HELD * operator.HELD_BYTES
     )
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks.common import SEED, environment, show
 from palearn import datasets
-from palearn.bucket import Bucket
 from palearn.config import parse
-from palearn.intake import Chunk
+from palearn.engine.bucket import Bucket
+from palearn.engine.validation import Chunk
 from palearn.records import encode
 
 KEYS, ROWS = 312, 1560

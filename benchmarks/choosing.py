@@ -1,12 +1,12 @@
 """Which learner is best where, each at its best hyper-parameter: ``python -m benchmarks.choosing DATA_FOLDER --json``.
 
 Every learner of :data:`GRIDS` takes each data set in one pass, test-then-train, with each value of its grid. The
-mistakes among the first half choose the value, those among the second half are told (:mod:`palearn.search`). Sets
-without an order of their own are taken in five random orders; a learner is *tied* with the best one where the
-difference between the two, order by order, is on average at most twice its standard deviation. What an example costs
-is that of ``benchmarks.kernels``.
+mistakes among the first half choose the value, those among the second half are told
+(:mod:`palearn.evaluate.grid_search`). Sets without an order of their own are taken in five random orders; a learner
+is *tied* with the best one where the difference between the two, order by order, is on average at most twice its
+standard deviation. What an example costs is that of ``benchmarks.kernels``.
 
-The folder is laid out as :mod:`palearn.reproduce.data` says, and has ``reuters/reuters.trn.bz2`` and
+The folder is laid out as :mod:`benchmarks.papers.data` says, and has ``reuters/reuters.trn.bz2`` and
 ``reuters.tst.bz2`` (LIBSVM text), ``sms_spam/sms_spam.tsv.gz`` (label, tab, text), ``elec2/elec.csv.gz`` and
 ``noaa_weather/weather.csv.gz`` (CSV in the order of time, the label in the last column) beside them. Sets named
 ``scaled`` have each feature brought to [0, 1] by the smallest and the largest value of all examples, which a stream
@@ -30,11 +30,12 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from benchmarks.common import environment, show
-from palearn import datasets, search
-from palearn.evaluate import Examples as Source
-from palearn.evaluate import settings_of
-from palearn.reproduce import data
-from palearn.reproduce.data import Examples
+from benchmarks.papers import data
+from benchmarks.papers.data import Examples
+from palearn import datasets
+from palearn.evaluate import grid_search
+from palearn.evaluate.prequential import Examples as Source
+from palearn.evaluate.prequential import settings_of
 from palearn.types import IntArray
 
 ORDERS = 5
@@ -133,7 +134,7 @@ SETS: dict[str, DataSet] = {
 def _candidates(task: str, features: int) -> dict[str, tuple[tuple[str, dict[str, Any]], ...]]:
     """Return what each learner is tried with."""
     return {
-        name: search.candidates([name.split()[0]], grid)
+        name: grid_search.candidates([name.split()[0]], grid)
         for name, grid in GRIDS.items()
         if (task == "binary" or name not in BINARY_ONLY) and (task == "multiclass" or name != "spa1")
         if name != "arow full" or features <= MOST_FULL
@@ -148,7 +149,7 @@ def _written(examples: Examples, task: str, path: Path) -> Path:
     return path
 
 
-def _compared(found: Mapping[str, list[search.Tried]]) -> dict[str, Any]:
+def _compared(found: Mapping[str, list[grid_search.Tried]]) -> dict[str, Any]:
     """Return each learner's errors after the choice, by order, and who is best or tied with it."""
     means = {name: statistics.mean(x.error for x in tried) for name, tried in found.items()}
     best = min(means, key=lambda name: means[name])
@@ -172,12 +173,12 @@ def measured(made: DataSet, folder: Path, scratch: Path) -> dict[str, Any]:
     examples = made.read(folder)
     path = _written(examples, made.task, scratch / "examples.libsvm")
     names = _candidates(made.task, examples.x.shape[1])
-    found: dict[str, list[search.Tried]] = {name: [] for name in names}
+    found: dict[str, list[grid_search.Tried]] = {name: [] for name in names}
     orders: list[int | None] = [None] if made.ordered else list(range(ORDERS))
     settings = settings_of(task=made.task)
     for seed, (name, tried) in itertools.product(orders, names.items()):
-        plan = search.Plan(Source(path, shuffle=seed), settings, tried)
-        found[name].append(search.search(plan, processes=1)[0])
+        plan = grid_search.Plan(Source(path, shuffle=seed), settings, tried)
+        found[name].append(grid_search.search(plan, processes=1)[0])
     rows, features = examples.x.shape
     return {
         "examples": rows,

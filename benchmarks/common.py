@@ -17,7 +17,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
 from palearn import datasets
-from palearn.kafka import broker
+from palearn.kafka import local_broker
 from palearn.records import encode
 from palearn.types import IntArray
 
@@ -33,11 +33,11 @@ def own_broker() -> Iterator[tuple[str, Path]]:
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--driver-memory 4g pyspark-shell")
     with tempfile.TemporaryDirectory(prefix="palearn-bench-") as name:
         port, folder = _free_port(), Path(name)
-        broker.start(port, folder / "broker")
+        local_broker.start(port, folder / "broker")
         try:
             yield f"127.0.0.1:{port}", folder
         finally:
-            broker.stop(port, folder / "broker")
+            local_broker.stop(port, folder / "broker")
 
 
 def drawn(records: int, keys: int) -> IntArray:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import SEED, environment, show
-from palearn import plots
-from palearn.evaluate import Examples, race, settings_of
+from palearn.evaluate.prequential import Examples, race, settings_of
 from palearn.learners import Learner
 from palearn.records import Record
+from palearn.report import plots
 
 #: Files below the data folder, and their label columns.
 FILES = {"elec2": ("elec2/elec.csv.gz", "class"), "weather": ("noaa_weather/weather.csv.gz", "target")}

@@ -36,9 +36,10 @@ from sklearn.datasets import load_svmlight_file
 from benchmarks import kernels
 from benchmarks.common import environment, show
 from palearn import datasets, files
-from palearn.evaluate import evaluate
-from palearn.examples import Vocabulary
+from palearn.evaluate import libsvm_blocks
+from palearn.evaluate.prequential import evaluate
 from palearn.learners import Learner
+from palearn.models.vectorize import Vocabulary
 from palearn.records import Record
 
 #: The bars: times SOL's whole process; rows a second.
@@ -113,7 +114,7 @@ def big(path: Path, rows: int, rounds: int) -> dict[str, dict[str, float]]:
     runs: dict[str, Callable[[], object]] = {
         "palearn pa1": lambda: evaluate(path, "pa1"),
         "palearn arow": lambda: evaluate(path, "arow"),
-        "palearn, reading": lambda: _exhaust(files.columns(path, Vocabulary(), limit=2**31 - 2, signed=True)),
+        "palearn, reading": lambda: _exhaust(libsvm_blocks.columns(path, Vocabulary(), limit=2**31 - 2, signed=True)),
         "palearn pa1, records": lambda: evaluate(records(path, RECORDS), "pa1"),
         "scikit-learn pa1": lambda: scikit_learn(str(path)),
         "scikit-learn, reading": lambda: load_svmlight_file(str(path)),

@@ -21,17 +21,18 @@ import pyarrow.parquet as pq
 from google.protobuf import descriptor_pb2, struct_pb2
 
 import palearn
-from palearn import codec, files
-from palearn.assembly import Limits
-from palearn.bucket import Bucket, Plan
+from palearn import files
+from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.join import Limits
+from palearn.engine.validation import Chunk, check
 from palearn.errors import RecordError
-from palearn.examples import Vocabulary, flatten
-from palearn.files.bulk import Bulk
-from palearn.files.text import guarded
-from palearn.intake import Chunk, check
+from palearn.evaluate.libsvm_blocks import Bulk
+from palearn.files.text_lines import guarded
 from palearn.learners import LEARNERS, Learner
+from palearn.models import codec
+from palearn.models.state import Settings
+from palearn.models.vectorize import Vocabulary, flatten
 from palearn.records import PLAIN, Encoding, Form, Record, key_of
-from palearn.state import Settings
 
 MB = 2**20
 #: Values that lengths, offsets and places are overwritten with.

@@ -31,7 +31,7 @@ import palearn
 from benchmarks.common import SEED, environment, show
 from palearn import datasets
 from palearn.learners import LEARNERS, Algorithm, Learner, Outcome, Rows, empty_outcome, layout_of
-from palearn.matrix import Matrix, MatrixModel
+from palearn.models.matrix import Matrix, MatrixModel
 from palearn.types import FloatArray, IntArray
 
 #: Rows of the slow forms: full covariances of many classes, one joint covariance, and whatever is not compiled.

@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.common import drawn, fill_topic, key_text, own_broker, topic_command
 from benchmarks.stream import configuration, palearn, rate, run
 from palearn import datasets
-from palearn.bucket import Bucket
 from palearn.config import parse
-from palearn.intake import Chunk
+from palearn.engine.bucket import Bucket
+from palearn.engine.validation import Chunk
 from palearn.records import Record, encode
 from palearn.spark.session import session
 from palearn.types import IntArray

@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 
 from benchmarks.common import SEED, environment, fill_topic, key_text, own_broker, show
 from benchmarks.stream import configuration, palearn, run
-from palearn import codec
-from palearn.bucket import Bucket, Plan
 from palearn.config import parse
-from palearn.intake import Chunk
+from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.validation import Chunk
+from palearn.models import codec
 from palearn.records import Record, encode
+from palearn.spark.ascii_codec import to_text
 from palearn.spark.session import session
-from palearn.spark.text import to_text
 
 ONE: list[dict[str, Any]] = [{"algorithm": "arow"}]
 FOUR: list[dict[str, Any]] = [{"algorithm": name} for name in ("arow", "pa1", "cw", "pam1")]

@@ -23,15 +23,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from benchmarks.common import drawn, fill_topic, own_broker, topic_command
-from palearn.bucket import Summary
 from palearn.config import Config, parse
+from palearn.engine.bucket import Summary
 from palearn.learners import Learner, Rows, empty_outcome, layout_of
 from palearn.records import decode_value
 from palearn.spark import source
+from palearn.spark.ascii_codec import from_text, to_text
+from palearn.spark.operator import RESULT, STATE, SUMMARY, train
 from palearn.spark.session import session
-from palearn.spark.sinks import Sink
-from palearn.spark.stateful import RESULT, STATE, SUMMARY, train
-from palearn.spark.text import from_text, to_text
+from palearn.spark.sink import Sink
 
 Query = Callable[[SparkSession, Config], Any]
 

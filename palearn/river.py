@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from palearn.errors import LearnerError, RecordError
 from palearn.learners import LEARNERS
-from palearn.model import Model, check_views, make
+from palearn.models.single import Model, check_views, make
 from palearn.records import LabelValue
 
 try:

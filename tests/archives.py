@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from palearn.kafka import broker
+from palearn.kafka import local_broker
 
 #: The JVMs of tests live for seconds: what compiling once more would gain never pays, and takes a third of their time.
 ONCE = "-XX:TieredStopAtLevel=1"
@@ -33,14 +33,14 @@ def make(folder: Path) -> None:
         made, port = Path(name), free_port_pair()
         for variable, file in FILES.items():
             os.environ[variable] = f"{ONCE} -Xlog:disable -XX:ArchiveClassesAtExit={made / file}"
-        broker.start(port, made / "broker")
+        local_broker.start(port, made / "broker")
         try:
             produce_people(f"127.0.0.1:{port}", "people", made / "people.jsonl", people(600))
             config = write_config(f"127.0.0.1:{port}", "people", made, MOST)
             status, printed = finish(submit("stream", "--config", str(config)), made)
             assert status == 0, printed
         finally:
-            broker.stop(port, made / "broker")
+            local_broker.stop(port, made / "broker")
         for file in FILES.values():
             (made / file).rename(folder / file)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import palearn
-from palearn import results
-from palearn.bucket import Bucket, Plan
+from palearn.engine import result_rows
+from palearn.engine.bucket import Bucket, Plan
 from tests.streams import Row, chunk, learner, plan, rows
 from tests.test_tables import write
 from tests.variants import flat
@@ -23,7 +23,7 @@ def write_models(out: Path, made: Plan, batches: Sequence[list[Row]]) -> Path:
         bucket = Bucket(made, blob, batch_id)
         bucket.learn(chunk(batch))
         for name, table in bucket.results().items():
-            write(out, name, batch_id, results.plain(table, name))
+            write(out, name, batch_id, result_rows.plain(table, name))
         blob = bucket.to_bytes()
     return out
 

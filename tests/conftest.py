@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from palearn.kafka import broker as kafka_broker
+from palearn.kafka import local_broker as kafka_broker
 from tests import archives
 
 #: A disk in memory, where there is one, and the room that the tests want on it.

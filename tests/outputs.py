@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from palearn import results, table_schemas
-from palearn.bucket import Bucket, Plan, Summary
-from palearn.spark.store import Store
+from palearn.engine import result_rows
+from palearn.engine.bucket import Bucket, Plan, Summary
+from palearn.tables import schemas
+from palearn.tables.store import Store
 from tests.streams import Row, chunk
 
 Change = Callable[[pa.Table, int], pa.Table]
@@ -44,8 +45,8 @@ class Job:
             bucket = Bucket(self.plan, self._blob, self._batch)
             bucket.learn(chunk(rows))
             self._add(bucket.summary)
-            written = {name: results.plain(table, name) for name, table in bucket.results().items()}
-            totals = pa.Table.from_batches([results.total_rows(self._totals)])
+            written = {name: result_rows.plain(table, name) for name, table in bucket.results().items()}
+            totals = pa.Table.from_batches([result_rows.total_rows(self._totals)])
             found = pa.concat_tables([*[written[x] for x in ("metrics",) if x in written], totals])
             written["metrics"] = self._change(found, self._batch)
             written["accounts"] = _account(bucket.summary)
@@ -76,4 +77,4 @@ class Job:
 def _account(summary: Summary) -> pa.Table:
     row = {"records": summary.records, **summary.fates, "reasons": list(summary.reasons.items())}
     counts = {"keys_evicted": summary.keys_evicted, "features_evicted": summary.features_evicted}
-    return pa.Table.from_pylist([row | counts], table_schemas.ACCOUNTS)
+    return pa.Table.from_pylist([row | counts], schemas.ACCOUNTS)

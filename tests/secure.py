@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.admin import UserScramCredentialUpsertion
 
-from palearn.kafka import broker
+from palearn.kafka import local_broker
 from tests.conftest import free_port_pair
 
 #: A word to look for, and a password with it and with what quoted texts of Java, YAML, JSON and shells stumble over.
@@ -55,7 +55,7 @@ def start(folder: Path) -> Secure:
     port = free_port_pair()
     extra = {protocol: f"127.0.0.1:{free_port_pair()}" for protocol in ("SASL_SSL", "SSL", "SASL_PLAINTEXT")}
     secure = Secure(folder, {"PLAINTEXT": f"127.0.0.1:{port}", **extra}, port)
-    broker.start(port, folder / "data", settings=_settings(secure, extra))
+    local_broker.start(port, folder / "data", settings=_settings(secure, extra))
     client = KafkaAdminClient(bootstrap_servers=secure.servers["PLAINTEXT"])
     try:
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from palearn.bucket import FATES, Bucket, Chunk, Plan, Summary
+from palearn.engine.bucket import Bucket, Chunk, Plan, Summary
 from palearn.learners import Learner
+from palearn.models.state import Settings
 from palearn.records import Record
-from palearn.state import Settings
+from palearn.tables.schemas import STATUSES
 
 ALL_TABLES = frozenset(("models", "metrics", "predictions", "rejected"))
 
@@ -191,6 +192,6 @@ def assert_same(got: Ran, expected: Ran, *, predictions: bool = True) -> None:
 
 def assert_accounts(ran: Ran) -> None:
     for batch in [*ran.batches, ran.total]:
-        assert set(batch.fates) == set(FATES)
+        assert set(batch.fates) == set(STATUSES)
         assert batch.records == sum(batch.fates.values())
         assert sum(batch.reasons.values()) == batch.fates["rejected"]

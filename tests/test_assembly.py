@@ -14,15 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palearn
-from palearn import codec, results, table_schemas
-from palearn.assembly import Limits
-from palearn.bucket import Bucket, Plan
 from palearn.config import parse
+from palearn.engine import result_rows
+from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.join import Limits
+from palearn.engine.join_buffer import Part, Score, Stored, Waiting
+from palearn.engine.validation import Chunk
 from palearn.errors import StateFormatError
-from palearn.intake import Chunk
-from palearn.metrics import CHANGED, UPDATED_BATCH
+from palearn.models import codec
+from palearn.models.counters import CHANGED, UPDATED_BATCH
 from palearn.records import Record
-from palearn.rooms import Part, Score, Stored, Waiting
+from palearn.tables import schemas
 
 Message = tuple[str, dict[str, Any]]
 LEARNERS = ["arow", "pa1", "perceptron"]
@@ -66,7 +68,7 @@ def all_at_once(plan: Plan, messages: list[Message]) -> Bucket:
 
 def tables(found: list[Bucket]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of some batches by table, in the order of the records."""
-    out: dict[str, list[dict[str, Any]]] = {name: [] for name in table_schemas.TABLES}
+    out: dict[str, list[dict[str, Any]]] = {name: [] for name in schemas.TABLES}
     for bucket in found:
         for name, table in bucket.results().items():
             out[name] += sorted(table.to_pylist(), key=lambda row: (row.get("offset", 0), row.get("learner", "")))
@@ -93,7 +95,7 @@ def bits(bucket: Bucket) -> bytes:
 def weights(bucket: Bucket, key: str, learner: str) -> dict[str, float]:
     """Return a key's weights that are not 0."""
     at = np.array([bucket.models.index[key]])
-    batches = results.model_rows(bucket.models, at, results.Texts(bucket.models, at))
+    batches = result_rows.model_rows(bucket.models, at, result_rows.Texts(bucket.models, at))
     (row,) = batches[LEARNERS.index(learner)].to_pylist()
     return {feature: w for feature, w in zip(row["features"], row["weights"], strict=True) if w}
 
@@ -146,7 +148,7 @@ class Reference:
 
     def __init__(self, views: bool) -> None:
         self.views = views
-        self.models: dict[tuple[str, str], palearn.model.Model] = {}
+        self.models: dict[tuple[str, str], palearn.models.single.Model] = {}
         self.parts: dict[tuple[str, int], dict[str, Any]] = {}
         self.count: Counter[tuple[str, int]] = Counter()
         self.scored: dict[tuple[str, int], dict[str, Any]] = {}

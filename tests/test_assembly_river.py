@@ -11,13 +11,13 @@ import pytest
 from river import evaluate, metrics
 
 from palearn import datasets
-from palearn.assembly import Limits
-from palearn.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.join import Limits
+from palearn.engine.result_rows import Texts, model_rows
 from palearn.learners import Learner
+from palearn.models.state import Settings
 from palearn.records import record_key
-from palearn.results import Texts, model_rows
 from palearn.river import AROWClassifier, PAClassifier, PAMClassifier, SPAClassifier
-from palearn.state import Settings
 from tests.test_assembly import chunk
 
 PEOPLE = 3000

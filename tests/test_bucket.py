@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palearn import datasets, make, runs
-from palearn.bucket import Bucket, Plan
-from palearn.evaluate import evaluate
-from palearn.learners import growth
+from palearn import datasets, make
+from palearn.engine.bucket import Bucket, Plan
+from palearn.evaluate.prequential import evaluate
+from palearn.learners import resize
+from palearn.models import ragged
 from palearn.records import Record
 from tests.streams import (
     Ran,
@@ -255,8 +256,8 @@ def test_making_room_while_keys_are_new_writes_nothing_where_it_does_not_belong(
 ) -> None:
     # Compiled code does not check its bounds; the same functions in plain Python do.
     for module, names in (
-        (runs, ("spread", "append", "take")),
-        (growth, ("_grow_weights", "_grow_packed", "_grow_joint")),
+        (ragged, ("spread", "append", "take")),
+        (resize, ("_grow_weights", "_grow_packed", "_grow_joint")),
     ):
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name).py_func)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from palearn.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, Plan
 from palearn.errors import RecordError
 from palearn.records import REASONS
 from tests.streams import assert_accounts, chunk, learner, plan, rows, run

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from palearn.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, Plan
 from palearn.errors import StateFormatError
 from tests.streams import Row, chunk, learner, plan, rows, run
 

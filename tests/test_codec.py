@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palearn
-from palearn import codec, metrics
-from palearn.bucket import Bucket
+from palearn.engine.bucket import Bucket
 from palearn.errors import StateFormatError
-from palearn.models import Models
-from palearn.state import Settings
+from palearn.models import codec, counters
+from palearn.models.keyed import Models
+from palearn.models.state import Settings
 from tests.golden import rebuild
 from tests.streams import chunk, learner, plan, rows, run
 
@@ -299,7 +299,7 @@ def test_counts_added_since_are_zero() -> None:
 
     blob = small_blob()
     new, old = codec.decode(blob).counts, codec.decode(rewritten(blob, fewer)).counts
-    assert old.shape == (1, len(metrics.KEY_COUNTS))
+    assert old.shape == (1, len(counters.KEY_COUNTS))
     np.testing.assert_array_equal(old[:, :-1], new[:, :-1])
     assert old[0, -1] == 0
 

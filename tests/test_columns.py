@@ -16,13 +16,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from palearn import codec, datasets, files
-from palearn.bucket import Bucket
-from palearn.columns import OneKey, join, passes
+from palearn import datasets, files
+from palearn.engine.bucket import Bucket
 from palearn.errors import FileFormatError, LearnerError, RecordError
-from palearn.evaluate import ONE_KEY, evaluate
-from palearn.examples import Vocabulary
-from palearn.files import text
+from palearn.evaluate import libsvm_blocks
+from palearn.evaluate.prequential import ONE_KEY, evaluate
+from palearn.evaluate.single_key import OneKey, join, passes
+from palearn.files import text_lines
+from palearn.models import codec
+from palearn.models.vectorize import Vocabulary
 from palearn.records import Record
 from tests import streams
 
@@ -50,7 +52,9 @@ def by_records(path: Path, plan: Any, names: list[str] | None, epochs: int, seed
 def by_columns(path: Path, plan: Any, names: list[str] | None, epochs: int, seed: int | None, piece: int) -> Result:
     one = OneKey(plan.settings, plan.learners, ONE_KEY)
     signed = plan.settings.task == "binary" and plan.settings.positive is None
-    parts = files.columns(path, one.models.vocabulary, limit=one.models.max_features, signed=signed, names=names)
+    parts = libsvm_blocks.columns(
+        path, one.models.vocabulary, limit=one.models.max_features, signed=signed, names=names
+    )
     try:
         for part in passes(parts, epochs, seed, piece):
             one.learn(part)
@@ -62,8 +66,8 @@ def by_columns(path: Path, plan: Any, names: list[str] | None, epochs: int, seed
 @contextmanager
 def small_blocks(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "BLOCK_BYTES", size)
-        patch.setattr(text, "_BUFFER_BYTES", size)
+        patch.setattr(lines, "BLOCK_BYTES", size)
+        patch.setattr(lines, "_BUFFER_BYTES", size)
         yield
 
 
@@ -202,7 +206,7 @@ def test_zero_bytes_before_a_label_make_another_label(tmp_path: Path) -> None:
     path = tmp_path / "a.svm"
     path.write_bytes(b"\x00\x00 1:1\n\x00a 1:1\na 1:1\n\x00\x00 1:2\n# no label\n\x00a 1:2\na 1:2\n")
     assert by_columns(path, plan, None, 1, None, 1) == by_records(path, plan, None, 1, None, 9)
-    (block,) = files.columns(path, Vocabulary(), limit=10, signed=False)
+    (block,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=False)
     assert [block.labels[code] for code in block.code] == ["\0\0", "\0a", "a", "\0\0", "\0a", "a"]
 
 
@@ -231,7 +235,7 @@ def test_a_number_is_what_python_reads(written: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.svm"
         path.write_text("1\n" + "".join(f"1 1:{number}\n" for number in written))
-        (block,) = files.columns(path, Vocabulary(), limit=10, signed=True)
+        (block,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True)
     expected = {}
     for row, number in enumerate(written, 1):
         with suppress(ValueError):
@@ -244,13 +248,13 @@ def test_a_number_is_what_python_reads(written: list[str]) -> None:
 def test_plain_lines_are_read_by_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One line a label and name is read with care at most; the others without a Python object each."""
     careful = []
-    parsed = text.parsed
-    monkeypatch.setattr(text, "parsed", lambda line, parse: careful.append(line) or parsed(line, parse))
+    parsed = text_lines.parsed
+    monkeypatch.setattr(text_lines, "parsed", lambda line, parse: careful.append(line) or parsed(line, parse))
     path = tmp_path / "a.libsvm"
     path.write_text(
         "".join(f"{'+1' if i % 3 else '-1'} {i % 7}:1 {10 + i}:0.12345678901234567 # {i}\n" for i in range(900))
     )
-    (block,) = files.columns(path, Vocabulary(), limit=10, signed=True)
+    (block,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True)
     assert careful == [b"-1 0:1 10:0.12345678901234567 # 0\n", b"+1 1:1 11:0.12345678901234567 # 1\n"]
     assert block.labels == [-1, 1]
     assert block.code.tolist() == [int(i % 3 > 0) for i in range(900)]
@@ -277,7 +281,7 @@ def test_more_labels_than_a_table_holds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [8, 30, 2**20])
 def test_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int) -> None:
-    monkeypatch.setattr(text, "MAX_LINE_BYTES", 20)
+    monkeypatch.setattr(text_lines, "MAX_LINE_BYTES", 20)
     path = tmp_path / "a.libsvm"
     plan = streams.plan(streams.learner("pa1"), tables=frozenset(), max_features=None)
     long = "1 " + "1:1 " * 100
@@ -305,7 +309,7 @@ def test_a_damaged_file_is_named_with_its_last_whole_line(tmp_path: Path, keep: 
     with pytest.raises(FileFormatError) as expected:
         list(files.read(path))
     with pytest.raises(FileFormatError) as found:
-        list(files.columns(path, Vocabulary(), limit=10, signed=True))
+        list(libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True))
     assert str(found.value) == str(expected.value)
 
 
@@ -330,12 +334,12 @@ def test_an_empty_file_and_one_of_faults_only(tmp_path: Path) -> None:
 
 def test_a_file_is_evaluated_with_little_imported() -> None:
     code = (
-        "import sys; from palearn import datasets; from palearn.evaluate import evaluate\n"
+        "import sys; from palearn import datasets; from palearn.evaluate.prequential import evaluate\n"
         "evaluate(datasets.path('a9a'), 'pa1'); print(*sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "palearn.columns" in loaded
+    assert "palearn.evaluate.single_key" in loaded
     assert loaded.isdisjoint({"pyspark", "pandas", "kafka", "matplotlib", "sklearn", "scipy.special"})
 
 
@@ -343,10 +347,10 @@ def test_parts_are_joined_with_their_faults(tmp_path: Path) -> None:
     path = tmp_path / "a.svm"
     path.write_text("1 1:1\nx\n-1 2:1 1:3\n" * 40)
     with small_blocks(16):
-        parts = list(files.columns(path, Vocabulary(), limit=10, signed=True))
+        parts = list(libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True))
     assert len(parts) > 5
     whole = join(parts)
-    (expected,) = files.columns(path, Vocabulary(), limit=10, signed=True)
+    (expected,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True)
     assert whole.labels == expected.labels
     assert sorted(whole.faults) == sorted(expected.faults) == list(range(1, 120, 3))
     for mine, theirs in zip(

@@ -18,14 +18,15 @@ import pyarrow.dataset as ds
 import pytest
 from pandas.testing import assert_frame_equal
 
-from palearn import results, tables
-from palearn.bucket import Bucket, Chunk
-from palearn.compact import compact
+from palearn import tables
 from palearn.config import parse
+from palearn.engine import result_rows
+from palearn.engine.bucket import Bucket, Chunk
 from palearn.errors import ConfigError
 from palearn.spark import checkpoint
-from palearn.spark.folder import Folder
-from palearn.spark.store import Store
+from palearn.tables.compaction import compact
+from palearn.tables.folder import Folder
+from palearn.tables.store import Store
 
 BATCHES, PARTS = 8, 3
 
@@ -55,10 +56,10 @@ def written(folder: Path) -> Path:
             bucket.learn(Chunk(keys, values, ["t"] * 5, np.full(5, part), offsets))
             for name, table in bucket.results().items():
                 place = (*store.staging(batch), name, f"part-{part}.parquet")
-                files[f"{name}/part-{part}.parquet"] = store.folder.write_table(results.plain(table, name), *place)
+                files[f"{name}/part-{part}.parquet"] = store.folder.write_table(result_rows.plain(table, name), *place)
             blobs[part] = bucket.to_bytes()
         totals = {name: {"n": 1, "mistakes": 0, "batch_n": 1, "batch_mistakes": 0} for name in ("arow", "pa1")}
-        rows = pa.Table.from_batches([results.total_rows(totals)])
+        rows = pa.Table.from_batches([result_rows.total_rows(totals)])
         place = (*store.staging(batch), "metrics", "part-all.parquet")
         files["metrics/part-all.parquet"] = store.folder.write_table(rows, *place)
         store.commit(batch, totals, files)
@@ -145,7 +146,7 @@ def test_a_kill_in_the_middle_loses_nothing(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
 from palearn import compact
-from palearn.spark.folder import Folder
+from palearn.tables.folder import Folder
 left = int(sys.argv[2])
 def counted(real):
     def call(*args):

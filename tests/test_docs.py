@@ -13,9 +13,9 @@ import yaml
 from palearn import files
 from palearn.cli import app
 from palearn.config import load, parse
-from palearn.evaluate import Examples, race, settings_of
+from palearn.evaluate.prequential import Examples, race, settings_of
 from palearn.learners import LEARNERS, Learner
-from palearn.learners.table import SECOND_ORDER
+from palearn.learners.registry import SECOND_ORDER
 from palearn.records import decode_value, encode
 
 ROOT = Path(__file__).parents[1]

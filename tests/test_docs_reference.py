@@ -17,9 +17,9 @@ from msgspec import Meta
 
 from palearn import records
 from palearn.config.schema import Config
-from palearn.learners import LEARNERS, Learner, drift
-from palearn.learners.parameters import Parameter
-from palearn.table_schemas import ACCOUNTS, TABLES
+from palearn.learners import LEARNERS, Learner, drift_test
+from palearn.learners.hyperparameters import Parameter
+from palearn.tables.schemas import ACCOUNTS, TABLES
 
 ROOT = Path(__file__).parents[1]
 #: What stands for the name of an entry of a mapping.
@@ -129,7 +129,7 @@ def test_configuration_has_every_option_of_every_learner():
             told[learner].add((name.strip("`"), domain, default))
     compare(told, {name: options(row.parameters) for name, row in LEARNERS.items()})
     told_of_drift = {(row[0].strip("`").removeprefix("drift."), *row[1:3]) for row in found if len(row) == 4 and row[3]}
-    assert told_of_drift == options(drift.PARAMETERS)
+    assert told_of_drift == options(drift_test.PARAMETERS)
     shared = {row[0].strip("`") for row in found if len(row) == 3 and row[2]}
     assert shared == signature(Learner).parameters.keys() - {"task", "options"}
 

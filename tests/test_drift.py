@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from river.drift import PageHinkley
 
 import palearn
-from palearn import codec, datasets
+from palearn import datasets
 from palearn.errors import LearnerError
-from palearn.evaluate import evaluate
-from palearn.learners import Learner, adapt, drift
+from palearn.evaluate.prequential import evaluate
+from palearn.learners import Learner, drift_response, drift_test
+from palearn.models import codec
 from palearn.records import Record
 from tests import streams
 from tests.streams import ALL_TABLES, Row, assert_same, plan, rows
@@ -74,7 +75,7 @@ def test_it_tells_where_rivers_page_hinkley_does(seed: int) -> None:
     for part in np.split(np.arange(mistakes.size), [1, 700, 701]):  # it goes on from its four numbers
         run_ = mistakes[part].astype(np.int64)
         piece = found[part]
-        drift.test(zeros[part], run_, zeros[part], QUICK["threshold"], QUICK["delta"], 5, state, piece)
+        drift_test.test(zeros[part], run_, zeros[part], QUICK["threshold"], QUICK["delta"], 5, state, piece)
         found[part] = piece
     assert np.flatnonzero(found).tolist() == told
     assert np.cumsum(found[told]).tolist() == [i + 1 for i in told]
@@ -152,7 +153,7 @@ def test_relaxed_triangles_are_those_of_a_new_model(covariance: str) -> None:
     bucket = codec.decode(run_stream(plan(made, task="multiclass"), stream_).blobs[0])
     arrays, layout = bucket.states[0].arrays, bucket.layout
     before = {name: array.copy() for name, array in arrays.items()}
-    adapt.begin_anew(bucket.learners[0], layout, 1, arrays)
+    drift_response.begin_anew(bucket.learners[0], layout, 1, arrays)
     variances = np.split(np.asarray(made.variances(layout, arrays, np.arange(3))), layout.start[1:-1])
     assert (variances[1] == 1.0).all()
     assert (variances[0] < 1.0).any()

@@ -9,7 +9,7 @@ import pytest
 
 import palearn
 from palearn.errors import ConfigError, LearnerError, PalearnError
-from palearn.evaluate import Examples, evaluate, held_out, race, settings_of
+from palearn.evaluate.prequential import Examples, evaluate, held_out, race, settings_of
 from palearn.learners import Learner
 from palearn.records import Record
 

@@ -15,7 +15,7 @@ from py4j import java_gateway
 from palearn import cli
 from palearn.cli import shared
 from palearn.config import load
-from palearn.spark.failures import reason
+from palearn.spark.error_messages import reason
 
 GOOD = """\
 source: {kafka: {bootstrap_servers: "127.0.0.1:1", topics: [mail]}}

@@ -14,8 +14,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from palearn import records
-from palearn.bucket import Bucket
 from palearn.config import Config, parse
+from palearn.engine.bucket import Bucket
 from palearn.errors import ConfigError, RecordError
 from palearn.records import Form, Record, decode_value, decode_values, key_of
 from tests import schemas

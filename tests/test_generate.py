@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from palearn.datasets.synthetic import Stream
 from palearn.errors import ConfigError
-from palearn.evaluate import Examples, race, settings_of
-from palearn.generate import Stream
+from palearn.evaluate.prequential import Examples, race, settings_of
 from palearn.learners import Learner
 from palearn.records import decode_value
 from tests.test_cli import run  # noqa: F401 - a fixture

@@ -24,11 +24,14 @@ from hypothesis import strategies as st
 
 import palearn
 from benchmarks import hostile
-from palearn import buffers, codec, files, records, results, weights
-from palearn.bucket import Bucket
+from palearn import arrow_limits, files, records
+from palearn.engine import result_rows
+from palearn.engine.bucket import Bucket
 from palearn.errors import FileFormatError, PalearnError, RecordError, StateFormatError
-from palearn.files import text
+from palearn.files import text_lines
+from palearn.models import codec
 from palearn.records import REASONS, Record
+from palearn.tables import weights
 from tests.streams import chunk, learner, plan, rows, seconds
 from tests.test_cli import run  # noqa: F401 - a fixture
 from tests.test_tables import write
@@ -262,11 +265,11 @@ def test_a_buffer_that_claims_more_than_lz4_makes_is_refused_before_it_is_alloca
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_batch(batch)
     honest = sink.getvalue().to_pybytes()
-    buffers.check_claims(pa.py_buffer(honest))
+    arrow_limits.check_claims(pa.py_buffer(honest))
     made_up = honest.replace(struct.pack("<q", 800_000), struct.pack("<q", 512 * MB))
     assert made_up != honest
     with pytest.raises(ValueError, match="255"):
-        buffers.check_claims(pa.py_buffer(made_up))
+        arrow_limits.check_claims(pa.py_buffer(made_up))
     before = pa.default_memory_pool().max_memory()
     with pytest.raises(StateFormatError, match="255"):
         codec.decode(sealed(struct.pack("<4sH", codec.MAGIC, codec.VERSION) + made_up))
@@ -386,7 +389,7 @@ def test_a_header_whose_last_columns_are_one_is_said_at_once(tmp_path: Path) -> 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
 def test_a_bomb_is_read_in_pieces(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """200 MB of one line, and of lines, in some kilobytes."""
-    monkeypatch.setattr(text, "MAX_LINE_BYTES", MB)
+    monkeypatch.setattr(text_lines, "MAX_LINE_BYTES", MB)
     line = b"1" + b" " * (2 * MB) + b"\n"
     path = tmp_path / f"a.libsvm{suffix}"
     with text_file(path, suffix) as out:
@@ -466,9 +469,9 @@ def named(tmp_path: Path) -> Path:
     assert bucket.summary.fates["learned"] == len(NAMES)
     totals = {"arow": {"n": len(NAMES), "mistakes": 0, "batch_n": len(NAMES), "batch_mistakes": 0}}
     for name, table in bucket.results().items():
-        whole = results.plain(table, name)
+        whole = result_rows.plain(table, name)
         if name == "metrics":
-            whole = pa.concat_tables([whole, pa.Table.from_batches([results.total_rows(totals)])])
+            whole = pa.concat_tables([whole, pa.Table.from_batches([result_rows.total_rows(totals)])])
         write(tmp_path / "out", name, 0, whole)
     return tmp_path / "out"
 
@@ -514,8 +517,8 @@ def test_a_plot_s_title_is_no_formula_and_no_markup(named: Path, run: Any) -> No
     for number, name in enumerate(NAMES):
         bucket = Bucket(plan(learner("arow")))
         bucket.learn(chunk(rows([(name, {"label": 1, "features": {"a": 1}})])))
-        table = results.plain(bucket.results()["metrics"], "metrics")
-        total = results.total_rows({"arow": {"n": 1, "mistakes": 0, "batch_n": 1, "batch_mistakes": 0}})
+        table = result_rows.plain(bucket.results()["metrics"], "metrics")
+        total = result_rows.total_rows({"arow": {"n": 1, "mistakes": 0, "batch_n": 1, "batch_mistakes": 0}})
         out = named.parent / f"one-{number}"
         write(out, "metrics", 0, pa.concat_tables([table, pa.Table.from_batches([total])]))
         status, _, err = run("report", str(out), "--plot", str(out / "plot.svg"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palearn.bucket import Plan
+from palearn.engine.bucket import Plan
 from tests.streams import Ran, Row, even_cuts, learner, plan, rows, run
 
 BINARY = (learner("pa1", C=0.3), learner("arow"))

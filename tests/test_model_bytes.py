@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palearn
-from palearn.bucket import Bucket
+from palearn.engine.bucket import Bucket
 from palearn.errors import LearnerError, PalearnError, StateFormatError
 from palearn.learners import LEARNERS
 from tests.streams import bits, chunk, learner, plan, rows

@@ -16,15 +16,15 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from scipy.stats import binomtest, norm
 
-from palearn.bucket import Summary
 from palearn.config import Config, Prometheus, parse
+from palearn.engine.bucket import Summary
 from palearn.errors import ConfigError
-from palearn.metrics import CERTAIN
+from palearn.models.counters import CERTAIN
 from palearn.spark import stream
 from palearn.spark.monitor import Monitor, serving
-from palearn.spark.sinks import Written
-from palearn.spark.worst import Ranking, Window
-from palearn.table_schemas import METRICS
+from palearn.spark.sink import Written
+from palearn.spark.worst_keys import Ranking, Window
+from palearn.tables.schemas import METRICS
 
 HOSTILE = [
     'a"b\\c\nd', "a\\nb", "a\nb", "x" * 5000, "x" * 4999 + "y", "<script>alert(1)</script>", '"} 1\nup 0', "\u202eevil",

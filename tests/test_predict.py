@@ -9,12 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palearn import codec, predict, records, results, scoring
-from palearn.bucket import Bucket, Plan
+from palearn import records
+from palearn.engine import result_rows, scoring
+from palearn.engine.bucket import Bucket, Plan
 from palearn.errors import ConfigError
+from palearn.evaluate import predict
 from palearn.learners import Learner
-from palearn.models import Models
-from palearn.state import Settings
+from palearn.models import codec
+from palearn.models.keyed import Models
+from palearn.models.state import Settings
 from tests.asked import KINDS, write_models
 from tests.streams import Row, bits, chunk, learner, plan, rows
 from tests.test_cli import run  # noqa: F401 - a fixture
@@ -28,7 +31,7 @@ def learned(made: Plan, stream: list[Row]) -> tuple[bytes, pa.Table]:
     """Return the state after a stream, and its models table."""
     bucket = Bucket(made)
     bucket.learn(chunk(stream))
-    return bucket.to_bytes(), results.plain(bucket.results()["models"], "models")
+    return bucket.to_bytes(), result_rows.plain(bucket.results()["models"], "models")
 
 
 def streamed(made: Plan, blob: bytes, stream: list[Row]) -> list[Any]:
@@ -79,7 +82,7 @@ def test_every_learner_says_what_it_says_in_the_stream(variant: Variant, tie: st
     blob, table = learned(made, rows(items))
     expected = streamed(made, blob, following(variant))
     assert len(expected) == 38
-    assert scored(scoring.from_table(table), following(variant)) == expected
+    assert scored(scoring.models_from_rows(table), following(variant)) == expected
     # The models themselves say so too, and nothing of them is changed.
     models = codec.decode(blob)
     assert scored(models, following(variant)) == expected
@@ -108,7 +111,7 @@ def test_labels_are_called_and_judged_as_in_the_stream(labels: list[Any], positi
     made = plan(learner("arow"), learner("pa1"), positive=positive)
     items = [(KEYS[i % 3], {"label": labels[i // 3 % len(labels)], "features": {f"f{i % 4}": 1}}) for i in range(12)]
     blob, table = learned(made, rows(items))
-    models, rejected = scoring.from_table(table), 0
+    models, rejected = scoring.models_from_rows(table), 0
     for new in (None, 1, 0, -2, False, "ham", "spam", "true", 4):
         then = rows([(key, {"id": i, "label": new, "features": {f"f{i}": 1}}) for i, key in enumerate(KEYS)], first=100)
         bucket = Bucket(made, blob, 1)
@@ -138,8 +141,8 @@ def test_learners_of_one_view_of_all_and_of_both() -> None:
     ]
     blob, table = learned(made, rows(items))
     then = rows([(key, {"views": {"left": {"x1": 0.1, "z": 1}, "right": {"y2": 3}}}) for key in KEYS], first=100)
-    assert scored(scoring.from_table(table), then) == streamed(made, blob, then)
-    only = scoring.from_table(table, ["left", "arow"])
+    assert scored(scoring.models_from_rows(table), then) == streamed(made, blob, then)
+    only = scoring.models_from_rows(table, ["left", "arow"])
     assert [x.name for x in only.learners] == ["left", "arow"]
     assert scored(only, then) == [row for row in streamed(made, blob, then) if row["learner"] != "two_view_pa"]
 
@@ -148,7 +151,7 @@ def test_a_record_is_judged_alone_and_leaves_no_trace() -> None:
     """In the stream the first label that is new names a class for those after it; here nothing comes after."""
     made = plan(learner("pa"), positive="spam")
     _, table = learned(made, rows([("k", {"label": "spam", "features": {"f": 1}})]))
-    models = scoring.from_table(table)
+    models = scoring.models_from_rows(table)
     names = list(models.vocabulary.names)
     labels = ["ham", "eggs", "spam", None]
     then = rows(
@@ -165,7 +168,7 @@ def test_a_record_is_judged_alone_and_leaves_no_trace() -> None:
 def test_records_that_have_no_score() -> None:
     made = plan(learner("pa"), views=("page", "link"))
     whole = {"page": {"f": 1}, "link": {}}
-    models = scoring.from_table(learned(made, rows([("k", {"label": 1, "views": whole})]))[1])
+    models = scoring.models_from_rows(learned(made, rows([("k", {"label": 1, "views": whole})]))[1])
     items = [
         ("k", {"views": whole}), ("stranger", {"views": whole}), ("k", b"{"), (None, {"views": whole}),
         ("k", {"id": 1, "views": {"page": {"f": 1}}}), ("k", {"id": 2, "label": 1}), ("k", {"views": {"page": {}}}),
@@ -213,26 +216,26 @@ def test_rows_that_cannot_score_are_told(change: Any, sentence: str) -> None:
     made = plan(learner("arow"), learner("pa"))
     stream = rows([(key, {"label": i, "features": {"f": 1}}) for key in KEYS for i in range(2)])
     table = learned(made, stream)[1]
-    assert scoring.from_table(table).keys == sorted(KEYS)
+    assert scoring.models_from_rows(table).keys == sorted(KEYS)
     with pytest.raises((ConfigError, ValueError), match=sentence):
-        scoring.from_table(change(table))
+        scoring.models_from_rows(change(table))
 
 
 def test_models_of_two_jobs_are_told() -> None:
     stream = rows([("k", {"label": 1, "features": {"f": 1}})])
     parts = [learned(plan(learner("pa", name), bias=bias), stream)[1] for name, bias in (("x", True), ("y", False))]
     with pytest.raises(ConfigError, match="not of one job: their task, bias, positive, views differ"):
-        scoring.from_table(pa.concat_tables(parts))
+        scoring.models_from_rows(pa.concat_tables(parts))
 
 
 def test_a_full_second_order_perceptron_scores_with_what_a_row_has_not() -> None:
     made = plan(learner("sop", "whole", covariance="full"), learner("sop", covariance="diagonal"))
     table = learned(made, rows([("k", {"label": 1, "features": {"f": 1}})]))[1]
     with pytest.raises(ConfigError, match=r"'whole' .sop. scores with a full covariance.*the diagonal only"):
-        scoring.from_table(table)
-    assert [x.name for x in scoring.from_table(table, ["sop"]).learners] == ["sop"]
+        scoring.models_from_rows(table)
+    assert [x.name for x in scoring.models_from_rows(table, ["sop"]).learners] == ["sop"]
     with pytest.raises(ConfigError, match="no learner 'none'; they have sop, whole"):
-        scoring.from_table(table, ["sop", "none"])
+        scoring.models_from_rows(table, ["sop", "none"])
 
 
 # -- files and the command ------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ import pytest
 from scipy.stats import binomtest, norm
 
 from palearn import report, tables
-from palearn.bucket import Plan
+from palearn.engine.bucket import Plan
 from palearn.errors import FileFormatError
-from palearn.metrics import CERTAIN, certain_error
+from palearn.models.counters import CERTAIN, certain_error
 from palearn.report.charts import spread
 from palearn.report.history import FIGURES, History, worst
 from tests.outputs import Job

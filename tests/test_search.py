@@ -12,9 +12,9 @@ import palearn
 from benchmarks.common import family
 from palearn import datasets, records
 from palearn.errors import ConfigError, LearnerError
-from palearn.evaluate import Examples, settings_of
+from palearn.evaluate.grid_search import Plan, Tried, candidates, configuration, ends, grid, search
+from palearn.evaluate.prequential import Examples, settings_of
 from palearn.records import Record
-from palearn.search import Plan, Tried, candidates, configuration, ends, grid, search
 
 N = 3000
 
@@ -97,7 +97,7 @@ def test_processes_change_nothing(file: Path) -> None:
 
 def test_the_processes_of_a_search_that_is_killed_end_too(file: Path) -> None:
     code = (
-        "import sys; from tests.test_search import plan; from palearn.search import search\n"
+        "import sys; from tests.test_search import plan; from palearn.evaluate.grid_search import search\n"
         "many = plan(sys.argv[1], ['pa1'], {'C': [k / 50 for k in range(1, 200)]})\n"
         "search(many, processes=2)"
     )
@@ -126,7 +126,7 @@ def test_what_is_done_is_not_run_again(file: Path, tmp_path: Path, monkeypatch: 
     assert seen == [(2, 2)]
     assert first[0] in both
     assert both == search(two, processes=1)
-    monkeypatch.setattr("palearn.search._race", lambda *_: pytest.fail("nothing is left to run"))
+    monkeypatch.setattr("palearn.evaluate.grid_search._race", lambda *_: pytest.fail("nothing is left to run"))
     assert search(two, done=noted, processes=1) == both
 
     monkeypatch.undo()

@@ -112,4 +112,4 @@ def test_nothing_is_fetched_from_the_network(site, pages):
 
 def test_the_interface_is_described_from_the_code(pages, site):
     names = pages[site / "api.html"].names
-    assert {"palearn.make", "palearn.Model.learn_one", "palearn.tables.latest_models"} <= names
+    assert {"palearn.make", "palearn.Model.learn_one", "palearn.tables.reading.latest_models"} <= names

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palearn import report, results, tables
-from palearn.bucket import Bucket
+from palearn import report, tables
+from palearn.engine import result_rows
+from palearn.engine.bucket import Bucket
 from palearn.errors import FileFormatError
 from tests.outputs import Job
 from tests.streams import Row, chunk, learner, plan, rows
@@ -63,7 +64,7 @@ def test_batches_past_nine_are_newer(tmp_path: Path) -> None:
     for batch_id in range(8, 12):
         bucket = Bucket(MADE, blob, batch_id)
         bucket.learn(chunk(rows([("a", {"label": 1, "features": {"f": 1}})], first=batch_id)))
-        write(tmp_path, "models", batch_id, results.plain(bucket.results()["models"], "models"))
+        write(tmp_path, "models", batch_id, result_rows.plain(bucket.results()["models"], "models"))
         blob = bucket.to_bytes()
     assert set(tables.latest_models(tmp_path)["last_offset"]) == {11}
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from palearn import datasets, tune
-from palearn.bucket import Bucket, Plan
+from palearn import datasets
 from palearn.config import parse
+from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.validation import Chunk
 from palearn.errors import PalearnError
-from palearn.intake import Chunk
+from palearn.evaluate import capacity
+from palearn.evaluate.capacity import COSTS, Layout, Sample
 from palearn.records import encode
-from palearn.tune import COSTS, Layout, Sample
 
 
 def sample(keys: int = 1000, key_bytes: float = 500.0) -> Sample:
@@ -49,7 +50,7 @@ def test_the_keys_a_batch_touches_are_those_of_drawing(records: int, split: int)
 
 def test_the_sample_is_learned_as_the_job_would() -> None:
     taken = chunk([encode(record) for record in datasets.a9a()][:600], 40)
-    found = tune.measure(plan(), taken, rounds=1)
+    found = capacity.measure(plan(), taken, rounds=1)
     bucket = Bucket(plan())
     bucket.learn(taken)
     bucket.results()  # which leaves its mark: a snapshot is not due again
@@ -61,46 +62,49 @@ def test_the_sample_is_learned_as_the_job_would() -> None:
 @pytest.mark.parametrize("values", [[], [b"{", b'{"label": 1}']])
 def test_a_sample_without_an_example_is_refused(values: list[bytes]) -> None:
     with pytest.raises(PalearnError, match=r"no record of the sample can be learned: (it is empty|1 not_json)"):
-        tune.measure(plan(), chunk(values, 1), rounds=1)
+        capacity.measure(plan(), chunk(values, 1), rounds=1)
 
 
-@pytest.mark.parametrize("batch", tune.BATCHES)
+@pytest.mark.parametrize("batch", capacity.BATCHES)
 @pytest.mark.parametrize("keys", [1000, 1_000_000, 100_000_000])
 def test_no_other_number_of_buckets_is_done_sooner(batch: int, keys: int) -> None:
     found, cores = sample(), 8
-    best = tune.layout(found, batch, keys, cores)
-    assert keys / best.buckets * found.key_bytes <= tune.MOST_BYTES
+    best = capacity.layout(found, batch, keys, cores)
+    assert keys / best.buckets * found.key_bytes <= capacity.MOST_BYTES
     assert best.buckets >= 4 * cores
     free_groups, free_state = replace(COSTS, group=0.0), replace(COSTS, key=0.0, byte=0.0)
-    assert tune.layout(found, batch, keys, cores, free_groups).buckets >= best.buckets
-    assert tune.layout(found, batch, keys, cores, free_state).buckets <= best.buckets
+    assert capacity.layout(found, batch, keys, cores, free_groups).buckets >= best.buckets
+    assert capacity.layout(found, batch, keys, cores, free_state).buckets <= best.buckets
     for free in (free_groups, free_state):
-        assert tune.layout(found, batch, keys, cores, free).seconds <= best.seconds
+        assert capacity.layout(found, batch, keys, cores, free).seconds <= best.seconds
 
 
 @pytest.mark.parametrize(("keys", "buckets"), [(1, 1), (3, 2), (7, 4), (8, 8), (9, 8)])
 def test_few_keys_have_as_many_buckets_as_there_are_powers_of_two(keys: int, buckets: int) -> None:
-    assert tune.layout(sample(keys), 1000, keys, 2).buckets == buckets
+    assert capacity.layout(sample(keys), 1000, keys, 2).buckets == buckets
 
 
 def test_keys_that_are_too_large_for_any_bucket_have_the_most_buckets() -> None:
-    assert tune.layout(sample(key_bytes=2.0 * tune.MOST_BYTES), 1000, 1000, 2).buckets == 512
+    assert capacity.layout(sample(key_bytes=2.0 * capacity.MOST_BYTES), 1000, 1000, 2).buckets == 512
 
 
 def test_a_buckets_bound_on_keys_is_none_of_the_samples() -> None:
     taken = chunk([encode(record) for record in datasets.a9a()][:120], 40)
-    assert tune.measure(replace(plan(), max_keys=2), taken, 1).key_bytes == tune.measure(plan(), taken, 1).key_bytes
+    assert (
+        capacity.measure(replace(plan(), max_keys=2), taken, 1).key_bytes
+        == capacity.measure(plan(), taken, 1).key_bytes
+    )
 
 
 def test_keys_of_rejected_records_have_no_state() -> None:
     good, bad = b'{"label": 1, "features": {"f": 1}}', b"{"
     taken = chunk([good, bad, good, good], 2)._replace(key=[b"a", b"b", b"a", None])
-    assert tune.measure(plan(), taken, 1).counts.tolist() == [2]
+    assert capacity.measure(plan(), taken, 1).counts.tolist() == [2]
 
 
 def test_idle_keys_cost_less_with_more_buckets() -> None:
     found = sample()
-    few, many = (tune.layout(found, 1000, keys, 2) for keys in (1000, 1_000_000))
+    few, many = (capacity.layout(found, 1000, keys, 2) for keys in (1000, 1_000_000))
     assert many.buckets > few.buckets
     assert many.seconds > few.seconds
 
@@ -110,13 +114,13 @@ def test_the_smallest_batch_that_is_nearly_as_fast_is_chosen() -> None:
         return Layout(batch, 64, 1.0, 1.0, 1.0, seconds)
 
     layouts = [of(100, 1.0), of(1000, 2.0), of(2000, 3.5), of(10_000, 12.0)]  # 100, 500, 571, 833 a second
-    assert tune.choose(layouts, 100.0).batch == 10_000
-    assert tune.choose(layouts, 10.0).batch == 1000
-    assert tune.choose(layouts, 0.1).batch == 100
+    assert capacity.choose(layouts, 100.0).batch == 10_000
+    assert capacity.choose(layouts, 10.0).batch == 1000
+    assert capacity.choose(layouts, 0.1).batch == 100
 
 
 def test_the_advice_is_configuration() -> None:
-    found = tune.advice(sample(), 5_000_000, 4, 10.0)
+    found = capacity.advice(sample(), 5_000_000, 4, 10.0)
     block = found["configuration"]
     tree = {
         "source": {"kafka": {"bootstrap_servers": "h:1", "topics": ["t"], **block["source"]["kafka"]}},
@@ -127,4 +131,4 @@ def test_the_advice_is_configuration() -> None:
     }
     assert parse(tree).state.partitions == 4
     assert found["state_bytes"] == 5_000_000 * 500.0
-    assert tune.advice(sample(), 10, 4, 10.0)["keys"] == 1000
+    assert capacity.advice(sample(), 10, 4, 10.0)["keys"] == 1000

@@ -8,7 +8,7 @@ import pytest
 from palearn import files
 from palearn.config import KeyRule
 from palearn.errors import FileFormatError, RecordError
-from palearn.evaluate import evaluate
+from palearn.evaluate.prequential import evaluate
 from palearn.records import Record, encode
 from palearn.spark import source
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import palearn
-from palearn import codec, warm
-from palearn.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, Plan
 from palearn.errors import ConfigError
-from palearn.models import Models
-from palearn.table_schemas import MODELS
+from palearn.models import codec, from_table
+from palearn.models.keyed import Models
+from palearn.tables.schemas import MODELS
 from tests.golden import rebuild
 from tests.streams import Row, bits, chunk, learner, plan, rows, run
 from tests.test_codec import GOLDEN
@@ -40,7 +40,7 @@ def table(found: list[dict[str, Any]]) -> pa.Table:
 
 
 def begun(made: Plan, found: list[dict[str, Any]]) -> Models:
-    return warm.from_table(table(found), made.settings, made.learners)
+    return from_table.from_table(table(found), made.settings, made.learners)
 
 
 def go_on(made: Plan, models: Models, stream: list[Row]) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def _joined(path: tuple[str, ...], views: tuple[str, ...]) -> tuple[str, ...]:
 def test_a_learner_that_keeps_more_is_refused_by_name(variant: Variant) -> None:
     one = learner(variant.name, "mine", task=variant.task, **variant.options)
     with pytest.raises(ConfigError, match=r"^learner 'mine' cannot .* has no (factors|class_sums|gradients)"):
-        warm.require_readable([learner("pa"), one])
+        from_table.require_readable([learner("pa"), one])
 
 
 TWO = (learner("pa1", C=0.1), learner("arow"))

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from palearn import report, tables
-from palearn.watch import Watch, follow, view
+from palearn.report.live import Watch, follow, view
 from tests.outputs import Job
 from tests.streams import learner, plan, rows
 from tests.test_cli import run  # noqa: F401 - a fixture

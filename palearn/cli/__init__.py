@@ -6,11 +6,11 @@ from collections.abc import Callable
 import typer
 from rich.console import Console
 
-from palearn.cli.ask import models, predict
+from palearn.cli.evaluate import evaluate, search
 from palearn.cli.generate import generate
 from palearn.cli.jobs import replay, stream
-from palearn.cli.look import report
-from palearn.cli.offline import evaluate, search
+from palearn.cli.models import models, predict
+from palearn.cli.report import report
 from palearn.cli.reproduce import reproduce
 from palearn.cli.shared import app
 from palearn.errors import PalearnError, shown

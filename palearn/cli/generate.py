@@ -30,7 +30,7 @@ def generate(
     out: Annotated[Path | None, typer.Option(help="A file to write; default: standard output.")] = None,
 ) -> None:
     """Write a keyed, drifting stream as JSON lines; the key is the field "key"."""
-    from palearn.generate import Stream
+    from palearn.datasets.synthetic import Stream
 
     stream = Stream(keys, features, drift, every, noise, classes, views.split(",") if views else (), zipf, seed)
     values = stream.values(0, records)

@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 @broker_app.command("start")
 def broker_start(port: Port = 9092, data: Data = None) -> None:
     """Start the broker and wait until it answers."""
-    from palearn.kafka import broker
+    from palearn.kafka import local_broker
 
-    broker.start(port, data)
+    local_broker.start(port, data)
     console.print(f"Kafka answers at 127.0.0.1:{port}")
 
 
 @broker_app.command("stop")
 def broker_stop(port: Port = 9092, data: Data = None) -> None:
     """Stop the broker; its topics stay."""
-    from palearn.kafka import broker
+    from palearn.kafka import local_broker
 
-    known = broker.status(port, data)  # the folder's broker may have another port than the default one
-    ran = broker.stop(port, data)
+    known = local_broker.status(port, data)  # the folder's broker may have another port than the default one
+    ran = local_broker.stop(port, data)
     told = f"the broker on port {known.port} is stopped" if ran else f"no broker of the folder {known.data} runs"
     console.print(told, soft_wrap=True)
 
@@ -60,9 +60,9 @@ def broker_stop(port: Port = 9092, data: Data = None) -> None:
 @broker_app.command("status")
 def broker_status(port: Port = 9092, data: Data = None, json: Json = False) -> None:
     """Say whether the broker runs."""
-    from palearn.kafka import broker
+    from palearn.kafka import local_broker
 
-    found = broker.status(port, data)
+    found = local_broker.status(port, data)
     if json:
         print_json(found)
     else:
@@ -188,7 +188,7 @@ def state_export(
 ) -> None:
     """Write all models of a stopped job, from its state, as a models table."""
     from palearn.spark.export import export, learned_up_to
-    from palearn.spark.folder import Folder
+    from palearn.tables.folder import Folder
 
     keys = export(checkpoint, out, master=master)
     offsets = msgspec.json.encode(learned_up_to(Folder(checkpoint))).decode()
@@ -211,8 +211,8 @@ def tune(
     """Choose buckets, batch size and partitions for a sample of records."""
     import yaml
 
-    from palearn import tune as tuning
     from palearn.config import load
+    from palearn.evaluate import capacity as tuning
     from palearn.spark.replay import sample
 
     loaded = load(config, set_)
@@ -252,7 +252,7 @@ def compact(
     json: Json = False,
 ) -> None:
     """Make one file of each old batch's files; the job may run meanwhile."""
-    from palearn.compact import compact as run
+    from palearn.tables.compaction import compact as run
 
     found = run(out, keep=keep, latest=latest)
     if json:

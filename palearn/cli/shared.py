@@ -18,9 +18,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from palearn import screen
 from palearn.errors import ConfigError, FileFormatError, shown
-from palearn.screen import Column, Sheet
+from palearn.report import terminal_table
+from palearn.report.terminal_table import Column, Sheet
 
 app = typer.Typer(
     help="Online linear classifiers, one model per key, learned from Kafka inside a Spark job.",
@@ -33,7 +33,7 @@ app.add_typer(broker_app, name="broker")
 state_app = typer.Typer(help="The state of a stopped job.", no_args_is_help=True)
 app.add_typer(state_app, name="state")
 #: Names of keys and features are text, whatever brackets are in them.
-console = Console(markup=False, width=screen.width())
+console = Console(markup=False, width=terminal_table.width())
 
 SHIPPED = "a data set that ships with palearn: a9a or internet_ads"
 Config = Annotated[Path, typer.Option("--config", help="Configuration, YAML.", exists=True, dir_okay=False)]
@@ -94,7 +94,7 @@ def inputs(files: list[str], names: Path | None) -> tuple[list[Path], list[str] 
 
 
 def _existing(file: str) -> Path:
-    from palearn.files.text import STDIN
+    from palearn.files.text_lines import STDIN
 
     path = Path(file)
     if path == STDIN:

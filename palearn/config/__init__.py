@@ -1,8 +1,8 @@
 """The configuration: YAML, typed, checked whole before anything starts."""
 
-from palearn.config.access import Access
-from palearn.config.reading import load, offsets_fault, parse, read_yaml
+from palearn.config.loading import load, offsets_fault, parse, read_yaml
 from palearn.config.schema import Config, KafkaSource, KeyRule, ProcessingTime, Prometheus, Source
+from palearn.config.security import Access
 
 __all__ = [
     "Access",

@@ -1,4 +1,4 @@
-"""The sections of a configuration and their types; :mod:`palearn.config.reading` checks what no single one can say."""
+"""The sections of a configuration and their types; :mod:`palearn.config.loading` checks what no single one can say."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -6,16 +6,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from palearn.assembly import Limits
-from palearn.bucket import Plan
-from palearn.config.access import Access
-from palearn.config.forms import Schema, TopicForm, form_of
 from palearn.config.section import Section, Text
+from palearn.config.security import Access
+from palearn.config.topic_formats import Schema, TopicForm, form_of
+from palearn.engine.bucket import Plan
+from palearn.engine.join import Limits
 from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner
+from palearn.models.state import Settings
 from palearn.records import PLAIN, Encoding, Form, LabelValue
-from palearn.state import Settings
-from palearn.table_schemas import TABLES
+from palearn.tables.schemas import TABLES
 
 Count = Annotated[int, Meta(ge=1)]
 

@@ -1,7 +1,7 @@
 """Files of records: LIBSVM, CSV, JSON lines, VW text, Parquet and Arrow, compressed or not, one record at a time.
 
 ``produce``, ``evaluate`` and ``replay`` read files through :func:`read` and nothing else, so a file gives the
-same records wherever it is used. (:func:`columns` is :func:`read` with many lines at once.)
+same records wherever it is used.
 
 ==========  ====================================================================================
 format      a line or row
@@ -26,17 +26,14 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from palearn import records
-from palearn.columns import Columns
 from palearn.errors import FileFormatError, RecordError
-from palearn.examples import Vocabulary
-from palearn.files import text
+from palearn.files import text_lines
 from palearn.files.arrow import arrow_kinds, read_arrow
-from palearn.files.bulk import Bulk
 from palearn.files.csv import csv_kinds, read_csv
 from palearn.files.libsvm import Names, read_libsvm
 from palearn.files.options import KINDS, Kind, Options
 from palearn.files.parquet import parquet_kinds, read_parquet
-from palearn.files.text import COMPRESSIONS, DAMAGE, STDIN, Row, each_line, guarded, opened_stream
+from palearn.files.text_lines import COMPRESSIONS, DAMAGE, STDIN, Row, each_line, guarded, opened_stream
 from palearn.files.vw import read_vw
 from palearn.records import Record
 
@@ -168,7 +165,7 @@ def _options(
     columns: Mapping[str, str] | None,
     views: bool = False,
 ) -> Options:
-    _check_names(path, names)
+    require_unique(path, names)
     for name, kind in (columns or {}).items():
         if kind not in KINDS:
             raise FileFormatError(f"column {name!r:.80} must be one of {', '.join(KINDS)}, got {kind!r:.80}")
@@ -177,26 +174,8 @@ def _options(
     return Options(label, names, cast(Mapping[str, Kind], columns or {}), views)
 
 
-def columns(
-    path: str | Path, vocabulary: Vocabulary, *, limit: int, signed: bool, names: Sequence[str] | None = None
-) -> Iterator[Columns]:
-    """Return an iterator over the rows of a LIBSVM file, many at once; the rows, in order, of :func:`read`.
-
-    Parameters
-    ----------
-    vocabulary, limit
-        Numbers the features; the most that a row may have (:func:`palearn.examples.flatten`).
-    signed
-        Whether labels must be numbers (:func:`palearn.intake.check`).
-    path, names
-        As in :func:`read`, and the errors too.
-    """
-    _check_names(path, names)
-    bulk = Bulk(vocabulary, limit, signed=signed, names=names)
-    return (block for _, block in guarded(Path(path), None, bulk.read))
-
-
-def _check_names(path: str | Path, names: Names) -> None:
+def require_unique(path: str | Path, names: Names) -> None:
+    """Raise a :class:`FileFormatError` if feature names are given twice."""
     if names is not None and len(set(names)) != len(names):
         message = f"{path}: the feature names given for it are not unique"
         raise FileFormatError(message)
@@ -257,9 +236,9 @@ def keyed(value: _Value, field: str) -> tuple[str | None, _Value]:
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | RecordError]]:
-    for number, line in text.numbered(stream):
-        if len(line) > text.MAX_LINE_BYTES:
-            yield number, text.too_long()
+    for number, line in text_lines.numbered(stream):
+        if len(line) > text_lines.MAX_LINE_BYTES:
+            yield number, text_lines.too_long()
         elif stripped := line.strip():
             yield number, stripped
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from palearn.buffers import body_size, check_claims
+from palearn.arrow_limits import body_size, check_claims
 from palearn.errors import FileFormatError
-from palearn.files import tables
+from palearn.files import columnar
 from palearn.files.options import Options
 from palearn.files.parquet import FREE_GROWTH, MOST_GROWTH
-from palearn.files.text import MAX_LINE_BYTES, Row
+from palearn.files.text_lines import MAX_LINE_BYTES, Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +34,8 @@ def read_arrow(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
     number = 0
     try:
         reader = _opened(path, stream)
-        layout = tables.Layout(path, reader.schema.names, options)
-        for number, row in enumerate(tables.read_rows(_batches(path, reader), layout), 1):
+        layout = columnar.Layout(path, reader.schema.names, options)
+        for number, row in enumerate(columnar.read_rows(_batches(path, reader), layout), 1):
             yield number, row
     except FileFormatError:
         raise
@@ -49,7 +49,7 @@ def arrow_kinds(path: Path, stream: BinaryIO, options: Options) -> dict[str, str
 
     try:
         schema = _opened(path, stream).schema
-        return tables.shown_kinds(schema, tables.Layout(path, schema.names, options))
+        return columnar.shown_kinds(schema, columnar.Layout(path, schema.names, options))
     except FileFormatError:
         raise
     except (pa.ArrowException, ValueError, struct.error) as error:
@@ -78,7 +78,7 @@ def _opened(path: Path, stream: BinaryIO) -> "pa.ipc.RecordBatchStreamReader":
 
 
 def _batches(path: Path, reader: "pa.ipc.RecordBatchStreamReader") -> "Iterator[pa.RecordBatch]":
-    size = tables.rows_at_once(reader.schema)
+    size = columnar.rows_at_once(reader.schema)
     for batch in reader:
         batch.validate(full=True)
         if batch.num_rows > 8 * batch.get_total_buffer_size() + size:
@@ -90,7 +90,7 @@ def _batches(path: Path, reader: "pa.ipc.RecordBatchStreamReader") -> "Iterator[
 def _is_read(type: "pa.DataType", *, top: bool = False) -> bool:
     """Whether the bytes of a value bound what becomes of it.
 
-    In lists no item may take no bytes, or share them with others; of whole columns :mod:`palearn.files.tables` knows.
+    In lists no item may take no bytes, or share them with others; of whole columns :mod:`palearn.files.columnar` knows.
     """
     import pyarrow as pa
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from palearn.errors import FileFormatError, RecordError
 from palearn.files.options import FIELDS, Kind, Options, check_columns, no_label, row_record
-from palearn.files.text import DAMAGE, Row, decoded, numbered
+from palearn.files.text_lines import DAMAGE, Row, decoded, numbered
 from palearn.records import Record
 from palearn.records.libsvm import as_label, as_number
 

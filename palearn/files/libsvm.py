@@ -6,7 +6,7 @@ from typing import BinaryIO, TypeAlias
 
 from palearn.errors import RecordError
 from palearn.files.options import Options
-from palearn.files.text import Row, each_line
+from palearn.files.text_lines import Row, each_line
 from palearn.records import Record
 from palearn.records.libsvm import parse_line
 

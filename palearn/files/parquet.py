@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from palearn.errors import FileFormatError
-from palearn.files import tables
+from palearn.files import columnar
 from palearn.files.options import Options
-from palearn.files.text import COMPRESSIONS, STDIN, Row
+from palearn.files.text_lines import COMPRESSIONS, STDIN, Row
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -28,11 +28,11 @@ def read_parquet(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row
     number = 0
     try:
         with _opened(path, stream) as file:
-            layout = tables.Layout(path, file.schema_arrow.names, options)
+            layout = columnar.Layout(path, file.schema_arrow.names, options)
             # The file's own description has counts of values, but Arrow ends the process where they are asked for and
             # it is damaged.
-            batches = file.iter_batches(tables.rows_at_once(file.schema_arrow))
-            for number, row in enumerate(tables.read_rows(batches, layout), 1):
+            batches = file.iter_batches(columnar.rows_at_once(file.schema_arrow))
+            for number, row in enumerate(columnar.read_rows(batches, layout), 1):
                 yield number, row
     except (pa.ArrowException, UnicodeDecodeError) as error:  # names of columns are text too
         raise _damaged(path, number, error) from error
@@ -45,7 +45,7 @@ def parquet_kinds(path: Path, stream: BinaryIO, options: Options) -> dict[str, s
     try:
         with _opened(path, stream) as file:
             schema = file.schema_arrow
-            return tables.shown_kinds(schema, tables.Layout(path, schema.names, options))
+            return columnar.shown_kinds(schema, columnar.Layout(path, schema.names, options))
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _damaged(path, 0, error) from error
 

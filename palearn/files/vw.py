@@ -26,7 +26,7 @@ from typing import BinaryIO
 
 from palearn.errors import FileFormatError, RecordError
 from palearn.files.options import Options
-from palearn.files.text import Row, each_line
+from palearn.files.text_lines import Row, each_line
 from palearn.records import Record, check_weight, number
 from palearn.records.libsvm import as_label, as_number
 

@@ -24,9 +24,9 @@ from palearn import files, records
 from palearn.config import Access
 from palearn.errors import BrokerError, ConfigError, FileFormatError, RecordError
 from palearn.files import Line
-from palearn.files.text import STDIN, opened_file
-from palearn.kafka import reach
-from palearn.kafka.broker import MAX_MESSAGE_BYTES
+from palearn.files.text_lines import STDIN, opened_file
+from palearn.kafka import reachability
+from palearn.kafka.local_broker import MAX_MESSAGE_BYTES
 from palearn.records import Record
 
 _log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def produce(
     access
         What lets one in; None: the broker asks for nothing.
     key, constant_key
-        The field whose value is the key (:func:`palearn.files.lines`), or one key for all records;
+        The field whose value is the key (:func:`palearn.files.text_lines`), or one key for all records;
         with neither the key is :data:`DEFAULT_KEY`.
     missing_key
         The key of records without the field; without it they are bad lines.
@@ -259,7 +259,7 @@ class _Sender:
     """Kafka's producer for one topic: bounded memory, failures remembered until the end."""
 
     def __init__(self, bootstrap: str, access: Access | None, topic: str, partitions: int) -> None:
-        reach.require(bootstrap, access)
+        reachability.require(bootstrap, access)
         client = {
             "bootstrap_servers": bootstrap.split(","),
             "bootstrap_timeout_ms": _CONNECT_MS,

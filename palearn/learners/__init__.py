@@ -1,11 +1,11 @@
 """The learners: pure numerics over arrays, without names, bytes, clocks or randomness."""
 
-from palearn.learners import adapt, drift
+from palearn.learners import drift_response, drift_test
 from palearn.learners.arrays import ArraySpec, Layout, Outcome, Rows, empty_outcome, layout_of, pointers
-from palearn.learners.growth import grown, without_features
+from palearn.learners.hyperparameters import Parameter
 from palearn.learners.learner import TIES, Learner
-from palearn.learners.parameters import Parameter
-from palearn.learners.table import LEARNERS, TASKS, Algorithm
+from palearn.learners.registry import LEARNERS, TASKS, Algorithm
+from palearn.learners.resize import grown, without_features
 
 __all__ = [
     "LEARNERS",
@@ -18,8 +18,8 @@ __all__ = [
     "Outcome",
     "Parameter",
     "Rows",
-    "adapt",
-    "drift",
+    "drift_response",
+    "drift_test",
     "empty_outcome",
     "grown",
     "layout_of",

@@ -6,9 +6,9 @@ weight is computed when it is read: w = -sign(u) max(0, |u| - l1 t) eta / (delta
 
 import numpy as np
 
-from palearn.learners.compiled import kernel
-from palearn.learners.rules import rank_wrong
-from palearn.learners.sparse import NO_LOSS, finite, sign_of, start_classes, start_outcome, usable
+from palearn.learners.jit import kernel
+from palearn.learners.sparse_ops import NO_LOSS, finite, sign_of, start_classes, start_outcome, usable
+from palearn.learners.step_sizes import rank_wrong
 
 
 @kernel

@@ -94,7 +94,7 @@ class ArraySpec:
 
     @property
     def triangular(self) -> bool:
-        """Whether it holds triangles (:mod:`palearn.learners.triangle`)."""
+        """Whether it holds triangles (:mod:`palearn.learners.factored_covariance`)."""
         return self.shape in (PACKED, JOINT)
 
     def runs(self, layout: Layout) -> IntArray:

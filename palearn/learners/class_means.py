@@ -10,8 +10,8 @@ itself is dense: it costs as much as the key has features.
 
 import numpy as np
 
-from palearn.learners.compiled import kernel
-from palearn.learners.sparse import NO_LOSS, dot, sign_of, start_outcome, usable
+from palearn.learners.jit import kernel
+from palearn.learners.sparse_ops import NO_LOSS, dot, sign_of, start_outcome, usable
 
 #: Columns of a key's counts: negative and positive examples in the means, steps taken.
 COUNTS = ("negative", "positive", "steps")

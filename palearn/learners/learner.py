@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from palearn.errors import LearnerError
-from palearn.learners import growth
+from palearn.learners import resize
 from palearn.learners.arrays import JOINT, ArraySpec, Layout, Outcome, Rows
-from palearn.learners.drift import STATE, drift_of
-from palearn.learners.forms import FACTORS, SIGMA, Arrays, Params
-from palearn.learners.parameters import resolve
-from palearn.learners.table import LEARNERS, TASKS
+from palearn.learners.drift_test import STATE, drift_of
+from palearn.learners.families import FACTORS, SIGMA, Arrays, Params
+from palearn.learners.hyperparameters import resolve
+from palearn.learners.registry import LEARNERS, TASKS
 from palearn.types import FloatArray, IntArray
 
 TIES = ("negative", "positive")
@@ -35,8 +35,8 @@ class Learner:
     options
         Hyper-parameters.
     drift
-        What it does where its mistakes rise (:mod:`palearn.learners.drift`): an action, or the test's options; None:
-        there is no test.
+        What it does where its mistakes rise (:mod:`palearn.learners.drift_test`): an action, or the test's options;
+        None: there is no test.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Learner:
         spec = self.covariance
         if spec is None or not spec.triangular:
             return None if spec is None else arrays[spec.name]
-        return np.asarray(growth.variances(spec.shape == JOINT, arrays[spec.name], layout, keys))
+        return np.asarray(resize.variances(spec.shape == JOINT, arrays[spec.name], layout, keys))
 
 
 def _again(spec: dict[str, Any]) -> Learner:

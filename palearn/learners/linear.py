@@ -1,4 +1,4 @@
-"""The kernels of most learners: score and learn rows with a rule of :mod:`palearn.learners.rules`.
+"""The kernels of most learners: score and learn rows with a rule of :mod:`palearn.learners.step_sizes`.
 
 ``binary`` and ``multiclass`` keep one covariance a block (none, a diagonal or a full one), ``joint`` one over the
 weights of all classes. Arrays are changed in place.
@@ -6,18 +6,9 @@ weights of all classes. Arrays are changed in place.
 
 import numpy as np
 
-from palearn.learners import triangle
-from palearn.learners.compiled import kernel
-from palearn.learners.rules import (
-    EXACT,
-    PASSIVE_AGGRESSIVE,
-    is_active,
-    printed_support_classes,
-    rank_wrong,
-    step_size,
-    support_classes,
-)
-from palearn.learners.sparse import (
+from palearn.learners import factored_covariance
+from palearn.learners.jit import kernel
+from palearn.learners.sparse_ops import (
     FULL,
     IDENTITY,
     JOINT,
@@ -29,6 +20,15 @@ from palearn.learners.sparse import (
     start_classes,
     start_outcome,
     usable,
+)
+from palearn.learners.step_sizes import (
+    EXACT,
+    PASSIVE_AGGRESSIVE,
+    is_active,
+    printed_support_classes,
+    rank_wrong,
+    step_size,
+    support_classes,
 )
 
 #: The joint problem is solved until no multiplier moves its constraint by more than this part of the largest loss.
@@ -57,8 +57,10 @@ def binary(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
             continue
         n = layout.features[k]
         if full:
-            triangle.times(sigma, layout.packed[k], n, rows.slot, rows.value, rows.ptr[i], rows.ptr[i + 1], 1, 0, f)
-            v = triangle.project(sigma, layout.packed[k], n, f, g)
+            factored_covariance.times(
+                sigma, layout.packed[k], n, rows.slot, rows.value, rows.ptr[i], rows.ptr[i + 1], 1, 0, f
+            )
+            v = factored_covariance.project(sigma, layout.packed[k], n, f, g)
         else:
             v = square(rows, i, sigma, start, 1, 0, step.covariance)
         if not usable(v):
@@ -71,9 +73,9 @@ def binary(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
         learns = usable(r) and r + v < np.inf
         if full:
             if learns:
-                triangle.shrink(sigma, layout.packed[k], n, f, g, r, b)
+                factored_covariance.shrink(sigma, layout.packed[k], n, f, g, r, b)
             else:
-                triangle.spread(sigma, layout.packed[k], n, g, b)
+                factored_covariance.spread(sigma, layout.packed[k], n, g, b)
             for j in range(n):
                 w[start + j] += tau * sign * b[j]
         else:
@@ -138,8 +140,8 @@ def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-de
             if together or c == y or c == order[0]:
                 if full:
                     at = layout.packed[k] + c * size
-                    triangle.times(sigma, at, features, rows.slot, rows.value, low, high, 1, 0, f[c])
-                    v[c] = triangle.project(sigma, at, features, f[c], g[c])
+                    factored_covariance.times(sigma, at, features, rows.slot, rows.value, low, high, 1, 0, f[c])
+                    v[c] = factored_covariance.project(sigma, at, features, f[c], g[c])
                 else:
                     v[c] = square(rows, i, sigma, start, blocks, c, step.covariance)
                 usable_all = usable_all and usable(v[c])
@@ -166,7 +168,7 @@ def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-de
             for j in range(-1, count):
                 c = y if j < 0 else order[j]
                 if tau[c] != 0.0:
-                    triangle.spread(sigma, layout.packed[k] + c * size, features, g[c], b)
+                    factored_covariance.spread(sigma, layout.packed[k] + c * size, features, g[c], b)
                     for m in range(features):
                         w[start + m * blocks + c] -= tau[c] * b[m]
         else:
@@ -184,7 +186,7 @@ def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-de
                     for d in range(classes):
                         if d != c and (together or d == y or d == order[0]):
                             others += v[d]
-                    triangle.shrink(sigma, layout.packed[k] + c * size, features, f[c], g[c], r + others, b)
+                    factored_covariance.shrink(sigma, layout.packed[k] + c * size, features, f[c], g[c], r + others, b)
                 else:
                     shrink(rows, i, sigma, start, blocks, c, step.covariance, total_v, r)
 
@@ -254,9 +256,9 @@ def joint(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
         # a_u = f(x, y) - f(x, u); f[u] = U'a_u, g[u] = D f[u], so that gram[u, t] = a_u' Sigma a_t = f[u].g[t].
         usable_all = True
         for j in range(count):
-            triangle.times(sigma, at, n, rows.slot, rows.value, low, high, blocks, y, f[j])
-            triangle.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, order[j], -1.0, f[j])
-            usable_all = usable_all and usable(triangle.project(sigma, at, n, f[j], g[j]))
+            factored_covariance.times(sigma, at, n, rows.slot, rows.value, low, high, blocks, y, f[j])
+            factored_covariance.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, order[j], -1.0, f[j])
+            usable_all = usable_all and usable(factored_covariance.project(sigma, at, n, f[j], g[j]))
             ranked[j] = loss[order[j]]
         if not usable_all:
             continue
@@ -275,17 +277,17 @@ def joint(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
         for u in range(count):
             for m in range(n):
                 all_g[m] += tau[u] * g[u, m]
-        triangle.spread(sigma, at, n, all_g, b)
+        factored_covariance.spread(sigma, at, n, all_g, b)
         for m in range(n):
             w[start + m] += b[m]
         r = step.r / weight if step.weigh_r else step.r
         if step.constraints > 1:
             all_f[:n] = 0.0
             for c in range(classes):
-                triangle.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, c, 1.0, all_f)
-            v = triangle.project(sigma, at, n, all_f, all_g)
+                factored_covariance.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, c, 1.0, all_f)
+            v = factored_covariance.project(sigma, at, n, all_f, all_g)
         else:
             all_f[:n], all_g[:n] = f[0, :n], g[0, :n]
             v = gram[0, 0]
         if usable(v) and r + v < np.inf:
-            triangle.shrink(sigma, at, n, all_f, all_g, r, b)
+            factored_covariance.shrink(sigma, at, n, all_f, all_g, r, b)

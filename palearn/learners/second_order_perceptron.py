@@ -8,9 +8,9 @@ With a diagonal A each coordinate is divided by itself: the score is the sum of 
 
 import numpy as np
 
-from palearn.learners import triangle
-from palearn.learners.compiled import kernel
-from palearn.learners.sparse import FULL, SMALLEST_VARIANCE, dot, finite, sign_of, start_outcome, usable
+from palearn.learners import factored_covariance
+from palearn.learners.jit import kernel
+from palearn.learners.sparse_ops import FULL, SMALLEST_VARIANCE, dot, finite, sign_of, start_outcome, usable
 
 
 @kernel
@@ -45,8 +45,8 @@ def second_order_perceptron(rows, layout, w, sigma, a, covariance, tie, out):  #
         straight = 0.0
         if full:
             straight = dot(rows, i, w, start, 1, 0)
-            triangle.times(sigma, at, n, rows.slot, rows.value, rows.ptr[i], rows.ptr[i + 1], 1, 0, f)
-            v = triangle.project(sigma, at, n, f, g) + _unseen(rows, i) / a
+            factored_covariance.times(sigma, at, n, rows.slot, rows.value, rows.ptr[i], rows.ptr[i + 1], 1, 0, f)
+            v = factored_covariance.project(sigma, at, n, f, g) + _unseen(rows, i) / a
             score = finite(straight / (1.0 + v))
         else:
             score, v = _diagonal_score(rows, i, start, w, sigma)
@@ -61,7 +61,7 @@ def second_order_perceptron(rows, layout, w, sigma, a, covariance, tie, out):  #
             tau = (1.0 - sign * straight) / (1.0 + v)
             if not usable(tau):
                 continue
-            triangle.shrink(sigma, at, n, f, g, 1.0, b)
+            factored_covariance.shrink(sigma, at, n, f, g, 1.0, b)
             for j in range(n):
                 w[start + j] += tau * sign * b[j]
             out.tau[i] = tau

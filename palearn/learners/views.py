@@ -19,8 +19,18 @@ left out; one view alone is PA-I.
 
 import numpy as np
 
-from palearn.learners.compiled import kernel
-from palearn.learners.sparse import IDENTITY, NO_LOSS, dot, finite, move, sign_of, start_classes, start_outcome, usable
+from palearn.learners.jit import kernel
+from palearn.learners.sparse_ops import (
+    IDENTITY,
+    NO_LOSS,
+    dot,
+    finite,
+    move,
+    sign_of,
+    start_classes,
+    start_outcome,
+    usable,
+)
 
 #: The active set is right when no multiplier's slope is more than this part of the largest;
 TOLERANCE = 1e-13

@@ -13,7 +13,7 @@ A feature value is a number, a boolean (1 or 0), a string (one-hot, ``name=value
 fields are ignored. Order of features is kept: sums run in it.
 
 A topic's :class:`Form` may say that its values are written otherwise: the same fields in Avro or Protobuf
-(:mod:`palearn.records.confluent`), or a line of LIBSVM.
+(:mod:`palearn.records.confluent_wire`), or a line of LIBSVM.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,10 @@ from typing import Any
 import msgspec
 
 from palearn.errors import RecordError
-from palearn.records import confluent, json, libsvm
-from palearn.records.fields import from_fields, in_view, numbers
-from palearn.records.form import PLAIN, WITH_SCHEMA, Encoding, Form
+from palearn.records import confluent_wire, json, libsvm
 from palearn.records.json import decoder
 from palearn.records.libsvm import parse_libsvm
+from palearn.records.normalize import from_fields, in_view, numbers
 from palearn.records.record import (
     BIAS,
     MAX_NAME,
@@ -47,6 +46,7 @@ from palearn.records.record import (
     too_many_features,
     utf8,
 )
+from palearn.records.value_format import PLAIN, WITH_SCHEMA, Encoding, Form
 
 __all__ = [
     "BIAS",
@@ -95,7 +95,7 @@ def decode_value(value: bytes | None, form: Form = PLAIN) -> Record:
     ------
     RecordError
         With a reason of :data:`REASONS` and a sentence; whole views, labels that fit the task and limits of
-        size are checked where the configuration is known (:mod:`palearn.bucket`).
+        size are checked where the configuration is known (:mod:`palearn.engine.bucket`).
     """
     return check(_decoded(value, form))
 
@@ -107,7 +107,7 @@ def _decoded(value: bytes | None, form: Form) -> Record:
         case "libsvm":
             return in_view(libsvm.decoded(value), form.view)
         case "avro" | "protobuf":
-            return from_fields(confluent.fields_of(value, form), form)
+            return from_fields(confluent_wire.fields_of(value, form), form)
 
 
 def decode_values(
@@ -188,4 +188,4 @@ def _field(value: bytes | None, name: str, form: Form) -> Any:
         case "libsvm":
             return None  # none has a name
         case "avro" | "protobuf":
-            return confluent.fields_of(value, form).get(name)
+            return confluent_wire.fields_of(value, form).get(name)

@@ -8,9 +8,9 @@ from typing import Any, get_type_hints
 import msgspec
 
 from palearn.errors import RecordError
-from palearn.records.fields import from_fields, in_view
-from palearn.records.form import PLAIN, Form
+from palearn.records.normalize import from_fields, in_view
 from palearn.records.record import Record, utf8
+from palearn.records.value_format import PLAIN, Form
 
 # Everything that this decoder refuses is read again, with reasons, by _careful.
 _fast = msgspec.json.Decoder(Record).decode

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from palearn import plots
+from palearn.report import plots
 from palearn.types import FloatArray
 
 #: Quantiles of a distribution that are shown: of its whiskers, its box, and its middle.

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from palearn import table_schemas, tables
-from palearn.metrics import certain_error
-from palearn.spark.store import Store
+from palearn.models.counters import certain_error
+from palearn.tables import reading, schemas
+from palearn.tables.store import Store
 from palearn.types import FloatArray, IntArray
 
 #: What is kept of the newest row of each key and learner; ``wrong`` are the mistakes of predicting no change.
@@ -32,9 +32,9 @@ _READ = (
 )  # fmt: skip
 #: Whether drift was seen in the batch; outputs of jobs that do not look for it have no such column.
 _DRIFT = pa.field("drift", pa.bool_())
-METRICS = pa.schema([*(table_schemas.METRICS.field(name) for name in _READ), _DRIFT])
-_DRIFTS = pa.schema([table_schemas.DRIFTS.field("learner")])
-_ACCOUNTS = pa.schema([x for x in table_schemas.ACCOUNTS if x.name != "offsets"])
+METRICS = pa.schema([*(schemas.METRICS.field(name) for name in _READ), _DRIFT])
+_DRIFTS = pa.schema([schemas.DRIFTS.field("learner")])
+_ACCOUNTS = pa.schema([x for x in schemas.ACCOUNTS if x.name != "offsets"])
 #: So many of the newest drift events are kept whole.
 KEPT_DRIFTS = 50
 
@@ -137,7 +137,7 @@ class History:
 
     def read(self) -> int:
         """Take in the whole batches that are new; return how many there were. A folder that began anew is read anew."""
-        places = {name: tables.batches(self.path, name) for name in ("metrics", "accounts", "drifts")}
+        places = {name: reading.batches(self.path, name) for name in ("metrics", "accounts", "drifts")}
         # A batch's tables come one after the other; when all are there is written down. A copy may be without that.
         last = Store(str(self.path)).last_batch()
         if last is None and not any((self.path / name).is_dir() for name in ("_palearn", "_staging")):
@@ -181,12 +181,12 @@ class History:
         return out
 
     def _account(self, batch: Batch) -> None:
-        for row in tables.columns(self.path, "accounts", _ACCOUNTS, batch=batch.number).to_pylist():
+        for row in reading.columns(self.path, "accounts", _ACCOUNTS, batch=batch.number).to_pylist():
             batch.reasons.update(dict(row.pop("reasons") or ()))
             batch.account.update({name: value or 0 for name, value in row.items()})
 
     def _measure(self, batch: Batch) -> None:
-        rows = tables.columns(self.path, "metrics", METRICS, batch=batch.number)
+        rows = reading.columns(self.path, "metrics", METRICS, batch=batch.number)
         single = rows["key"].is_valid()
         for row in rows.filter(pc.invert(single)).select(["learner", "n", "mistakes"]).to_pylist():
             # Less what came before, as with the keys' own rows: the table may not have been written for a while.
@@ -199,7 +199,7 @@ class History:
 
     def _count_drifts(self, batch: Batch) -> None:
         """Count drifts by the table that has each: the metrics of a key say only whether a batch had any."""
-        rows = tables.columns(self.path, "drifts", _DRIFTS, batch=batch.number)
+        rows = reading.columns(self.path, "drifts", _DRIFTS, batch=batch.number)
         for counted in rows["learner"].value_counts().to_pylist():
             batch.learners.setdefault(counted["values"], Sums()).drifts = counted["counts"]
 
@@ -279,5 +279,5 @@ def of_keys(path: Path, keys: Sequence[str]) -> dict[str, pa.Table]:
     """Return all metrics rows of some keys, each in the order of the batches."""
     schema = METRICS.append(pa.field("batch_id", pa.int64()))
     theirs = pc.field("key").isin(pa.array(keys, pa.string()))
-    rows = tables.columns(path, "metrics", schema, where=theirs).sort_by("batch_id")
+    rows = reading.columns(path, "metrics", schema, where=theirs).sort_by("batch_id")
     return {key: rows.filter(pc.equal(rows["key"], key)) for key in keys}

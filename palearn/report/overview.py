@@ -8,10 +8,10 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from palearn import plots
 from palearn.errors import FileFormatError, shown
+from palearn.report import plots
 from palearn.report.history import FIGURES, History, error, of_keys, ratio
-from palearn.screen import Column, Sheet, count, names, percent
+from palearn.report.terminal_table import Column, Sheet, count, names, percent
 
 #: A learner's name has so much room in a sentence and at the head of a column.
 _TITLE = 24

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from palearn import plots, table_schemas, tables
-from palearn.bucket import FATES
 from palearn.errors import FileFormatError, shown
-from palearn.metrics import CERTAIN
-from palearn.report import charts
+from palearn.models.counters import CERTAIN
+from palearn.report import charts, plots
 from palearn.report.history import FIGURES, Batch, History, Sums, error, of_keys, ratio, window_error, worst
+from palearn.tables import reading, schemas
+from palearn.tables.schemas import STATUSES
 from palearn.types import FloatArray
 
 #: Charts over all keys, and of one key, have at most so many points, and so have the tables of their figures.
@@ -59,7 +59,9 @@ def _content(found: History) -> dict[str, Any]:
         "in_a_step": -(-len(found.batches) // len(steps)),
         "keys": len(found.keys),
         "account": total.account,
-        "fates": [(fate, total.account[fate], ratio(total.account[fate], total.account["records"])) for fate in FATES],
+        "fates": [
+            (fate, total.account[fate], ratio(total.account[fate], total.account["records"])) for fate in STATUSES
+        ],
         "reasons": _reasons(found, total),
         "expired": _expired(found),
         "records": _records(steps) if total.account else None,
@@ -106,11 +108,11 @@ def _learners(found: History, total: Batch) -> list[dict[str, Any]]:
 
 def _options(found: History) -> list[tuple[str, str]]:
     """Return each learner's algorithm and options, where there are models."""
-    batches = tables.batches(found.path, "models")
+    batches = reading.batches(found.path, "models")
     if not batches:
         return []
-    schema = pa.schema([table_schemas.MODELS.field(name) for name in ("learner", "algorithm", "params")])
-    rows = tables.columns(found.path, "models", schema, batch=batches[-1])
+    schema = pa.schema([schemas.MODELS.field(name) for name in ("learner", "algorithm", "params")])
+    rows = reading.columns(found.path, "models", schema, batch=batches[-1])
     known = {row["learner"]: row for row in rows.group_by(schema.names).aggregate([]).to_pylist()}
     return [
         (known[name]["algorithm"], ", ".join(f"{k}={v}" for k, v in json.loads(known[name]["params"]).items()))
@@ -196,9 +198,9 @@ def _course(found: History, rows: pa.Table) -> dict[str, Any]:
 def _reasons(found: History, total: Batch) -> list[dict[str, Any]]:
     """Return why records were rejected, the most frequent reason first, with one record's sentence."""
     counts, examples = dict(total.reasons), {}
-    if tables.batches(found.path, "rejected"):
+    if reading.batches(found.path, "rejected"):
         names = ("topic", "partition", "offset", "reason", "detail")
-        rows = tables.columns(found.path, "rejected", pa.schema([table_schemas.REJECTED.field(name) for name in names]))
+        rows = reading.columns(found.path, "rejected", pa.schema([schemas.REJECTED.field(name) for name in names]))
         grouped = rows.group_by("reason", use_threads=False).aggregate(
             [("detail", "count"), *((name, "first") for name in names if name != "reason")]
         )
@@ -210,9 +212,9 @@ def _reasons(found: History, total: Batch) -> list[dict[str, Any]]:
 
 def _expired(found: History) -> list[tuple[str, int]]:
     """Return by which bound parts left that had waited, and how many."""
-    if not tables.batches(found.path, "expired"):
+    if not reading.batches(found.path, "expired"):
         return []
-    rows = tables.columns(found.path, "expired", pa.schema([table_schemas.EXPIRED.field("reason")]))
+    rows = reading.columns(found.path, "expired", pa.schema([schemas.EXPIRED.field("reason")]))
     counts = [(x["values"], x["counts"]) for x in rows["reason"].value_counts().to_pylist()]
     return sorted(counts, key=lambda item: (-item[1], item[0]))
 

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from palearn.learners import Learner, Outcome, Rows
-from palearn.matrix import MatrixModel
+from palearn.models.matrix import MatrixModel
 from palearn.types import FloatArray
 
 
@@ -17,7 +17,7 @@ class AveragedModel(MatrixModel):
     Parameters
     ----------
     learner, features, bias
-        As for :class:`palearn.matrix.MatrixModel`.
+        As for :class:`palearn.models.matrix.MatrixModel`.
     start
         Number of the first example that counts, from 1; 0: no average is kept.
     """

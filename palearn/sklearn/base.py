@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner, Outcome, Rows
-from palearn.learners.parameters import resolve
-from palearn.matrix import Matrix, MatrixModel
+from palearn.learners.hyperparameters import resolve
+from palearn.models.matrix import Matrix, MatrixModel
 from palearn.sklearn.documented import COMMON
 from palearn.types import FloatArray, IntArray
 

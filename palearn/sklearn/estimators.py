@@ -10,7 +10,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from palearn.learners import Learner, Outcome, Rows
-from palearn.matrix import Matrix, MatrixModel
+from palearn.models.matrix import Matrix, MatrixModel
 from palearn.sklearn.averaged import AveragedModel
 from palearn.sklearn.base import OnlineClassifier
 from palearn.sklearn.documented import AVERAGE, LOSS, estimator

@@ -2,32 +2,24 @@
 
 Spark's own files are in it, and beside them ``palearn.json``: an id, the parts of the configuration that the state
 depends on, the output that belongs to it, the ids of the topics, and the models that it began with, if any
-(``start/``, :mod:`palearn.spark.warm`).
+(``start/``, :mod:`palearn.spark.warm_start`).
 """
 
-import errno
-import fcntl
-import os
-import socket
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
 import pyarrow.dataset as ds
 
 from palearn.config import Config
 from palearn.errors import ConfigError, StreamError
-from palearn.spark.folder import Folder
-from palearn.spark.store import FORMAT, Store
+from palearn.tables.folder import Folder
+from palearn.tables.locks import locked
+from palearn.tables.store import FORMAT, Store
 
 KNOWN = "palearn.json"
-#: How long a killed job may take to go, in seconds.
-_DYING_S = 3.0
-#: What file systems that know no locks answer: many of those that are mounted over a network.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextmanager
@@ -119,55 +111,6 @@ def _not_a_pair(config: Config) -> ConfigError:
         f"{config.output.path} was not written by the checkpoint {config.checkpoint}; "
         "give the pair that belongs together, or two new folders"
     )
-
-
-@contextmanager
-def locked(
-    folder: Folder,
-    *parts: str,
-    who: str = "job",
-    way: str = "stop it first, or choose a new checkpoint and a new output",
-) -> Iterator[None]:
-    """Let one job at a time run on a checkpoint or an output; ``parts`` tell where in it the lock is.
-
-    On a local disk by a lock that ends with the process, however that ends. Elsewhere, and on a mounted disk that knows
-    no locks, Spark's own log of batches stops the second job at its first commit, and runs stage their files apart.
-
-    Raises
-    ------
-    ConfigError
-        Another job runs.
-    """
-    if not folder.is_local:
-        yield
-        return
-    folder.fs.create_dir(folder.at(*parts), recursive=True)
-    name = folder.at(*parts, "palearn.lock")
-    with open(name, "a+", encoding="utf-8") as file:  # not "w": the other's words are in it
-        if not _taken(file):
-            file.seek(0)
-            raise ConfigError(f"another {who} runs on {folder.path} ({file.read().strip()}); {way}")
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-        yield
-
-
-def _taken(file: TextIO) -> bool:
-    """Take a lock; wait a little for a job that was killed just now, which holds it until the last of it is gone."""
-    until = time.monotonic() + _DYING_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.05)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            return True
 
 
 def require_same_topics(checkpoint: Folder, ids: Mapping[str, str]) -> None:

@@ -5,25 +5,25 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from palearn import codec
 from palearn.errors import ConfigError
-from palearn.spark import failures
+from palearn.models import codec
+from palearn.models.from_table import BEFORE
+from palearn.spark import error_messages
+from palearn.spark.ascii_codec import from_text
 from palearn.spark.checkpoint import (
     has_start,
     has_whole_start,
     known_of,
     last_commit,
-    locked,
     start_of,
     started,
     taken,
 )
-from palearn.spark.folder import Folder
 from palearn.spark.models_table import WRITTEN, RowsFile, publish, written
+from palearn.spark.operator import state_of, told
 from palearn.spark.session import reader
-from palearn.spark.stateful import state_of, told
-from palearn.spark.text import from_text
-from palearn.warm import BEFORE
+from palearn.tables.folder import Folder
+from palearn.tables.locks import locked
 
 
 def export(checkpoint: str, out: str, *, master: str | None = None, spark: SparkSession | None = None) -> int:
@@ -51,7 +51,7 @@ def export(checkpoint: str, out: str, *, master: str | None = None, spark: Spark
             yield written(f"{number}.paln", rows.add(models))
         yield from rows.close()
 
-    with locked(source), failures.in_one_sentence():
+    with locked(source), error_messages.in_one_sentence():
         batch = last_commit(source)
         files = whole_state(spark, source).mapInArrow(write, WRITTEN).collect()
     publish(target, BEFORE if batch is None else batch, {row["file"] for row in files if row["keys"] is None})

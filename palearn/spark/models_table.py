@@ -8,14 +8,14 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from palearn import results
+from palearn.engine import result_rows
 from palearn.errors import ConfigError
-from palearn.metrics import N_SEEN, UPDATED_BATCH
-from palearn.models import Models
-from palearn.spark.folder import Folder, TableFile
-from palearn.spark.store import place, require_there
+from palearn.models.counters import N_SEEN, UPDATED_BATCH
+from palearn.models.from_table import BEFORE
+from palearn.models.keyed import Models
+from palearn.tables.folder import Folder, TableFile
+from palearn.tables.store import place, require_there
 from palearn.types import IntArray
-from palearn.warm import BEFORE
 
 #: A row a file that was written, and the keys whose models it has; of the models table's files null.
 WRITTEN = "file string, keys long"
@@ -62,8 +62,8 @@ class RowsFile:
         keys = scored(models)
         if self._path is None or not keys.size:
             return 0
-        rows = pa.Table.from_batches(results.model_rows(models, keys, results.Texts(models, keys)))
-        rows = results.plain(rows, "models")
+        rows = pa.Table.from_batches(result_rows.model_rows(models, keys, result_rows.Texts(models, keys)))
+        rows = result_rows.plain(rows, "models")
         if self._file is None:
             self._file = Folder(self._path).table_file(rows.schema, *_STAGED, self._name)
         self._file.add(rows)

@@ -20,11 +20,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from pyspark.sql.streaming.query import StreamingQuery
 
-from palearn.bucket import Summary
 from palearn.config import Config, Prometheus
+from palearn.engine.bucket import Summary
 from palearn.errors import shown
 from palearn.records import REASONS
-from palearn.spark.worst import Ranking, Windows
+from palearn.spark.worst_keys import Ranking, Windows
 
 log = logging.getLogger("palearn.stream")
 

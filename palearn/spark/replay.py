@@ -7,13 +7,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from palearn.config import Config, offsets_fault
+from palearn.engine.validation import Chunk
 from palearn.errors import ConfigError
-from palearn.intake import Chunk
-from palearn.spark import checkpoint, source, stateful
-from palearn.spark.folder import Folder
+from palearn.spark import checkpoint, operator, source
 from palearn.spark.session import session
-from palearn.spark.sinks import Sink
+from palearn.spark.sink import Sink
 from palearn.spark.topics import make_output_topics, require_broker, require_topics
+from palearn.tables.folder import Folder
 
 
 def run(
@@ -60,7 +60,7 @@ def run(
     spark = spark or session(config, name="palearn replay", master=master)
     records = history(spark, config, paths, start, end) if ends is None else source.batches(spark, config, ends)
     make_output_topics(spark, config)
-    Sink(config).write(stateful.replay(sort(records), config), 0)
+    Sink(config).write(operator.replay(sort(records), config), 0)
 
 
 def history(
@@ -100,7 +100,7 @@ def sample(
             if left <= 0:
                 return
 
-    return stateful.chunk_of(frame.mapInArrow(first, frame.schema).toArrow())
+    return operator.chunk_of(frame.mapInArrow(first, frame.schema).toArrow())
 
 
 def _require_broker(config: Config) -> None:

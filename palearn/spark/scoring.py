@@ -16,13 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from palearn import codec, scoring
+from palearn.engine import scoring
+from palearn.engine.validation import Chunk, Value
 from palearn.errors import ConfigError, RecordError
-from palearn.intake import Chunk, Value
-from palearn.models import Models
+from palearn.models import codec
+from palearn.models.keyed import Models
 from palearn.records import Record, numbers
-from palearn.spark.folder import Folder
 from palearn.spark.models_table import newest, table_of
+from palearn.tables.folder import Folder
 
 #: What is added to a frame's rows: columns that are those of ``predictions/``, and why a record has no score.
 ADDED = pa.schema([*list(scoring.SCHEMA)[1:], ("fault", pa.string())])
@@ -87,7 +88,7 @@ def _load(spark: SparkSession, source: Folder, learners: Sequence[str], batch: i
     rows = newest(table, scoring.COLUMNS).orderBy("key", "learner").toArrow()
     if not rows.num_rows:
         raise ConfigError(f"{source.path} has no models" + ("" if batch is None else f" up to batch {batch}"))
-    return scoring.from_table(rows, learners)
+    return scoring.models_from_rows(rows, learners)
 
 
 @lru_cache(maxsize=2)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from palearn.config import Config
 from palearn.errors import StreamError
 from palearn.kafka.jars import differing, read_checksums
-from palearn.spark.folder import Folder
+from palearn.tables.folder import Folder
 
 #: The Kafka connector, for ``spark-submit --packages``.
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"

@@ -13,12 +13,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from palearn.config import Config, ProcessingTime
 from palearn.errors import ConfigError, StreamError
-from palearn.spark import failures, source, stateful, warm
+from palearn.spark import error_messages, operator, source
 from palearn.spark.checkpoint import claimed, require_same_topics
-from palearn.spark.folder import Folder
 from palearn.spark.session import session
-from palearn.spark.sinks import Sink
+from palearn.spark.sink import Sink
 from palearn.spark.topics import NoAnswer, Topics, require_broker
+from palearn.spark.warm_start import begin_warm
+from palearn.tables.folder import Folder
 
 if TYPE_CHECKING:
     from palearn.spark.monitor import Monitor
@@ -32,7 +33,7 @@ _LOOK_S = 10
 def build(records: DataFrame, config: Config, write: Callable[[DataFrame, int], None]) -> DataStreamWriter:
     """Return the unstarted query over ``records`` (the columns of :mod:`palearn.spark.source`)."""
     writer = (
-        stateful.train(records, config)
+        operator.train(records, config)
         .writeStream.outputMode("append")
         .option("checkpointLocation", Folder(config.checkpoint).uri)
         .foreachBatch(write)
@@ -50,7 +51,7 @@ def run(
     Parameters
     ----------
     warm_start
-        A models table (:mod:`palearn.spark.warm`): a new checkpoint begins with these models.
+        A models table (:mod:`palearn.spark.warm_start`): a new checkpoint begins with these models.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def run(
 
 
 def _stopped(text: str, config: Config) -> StreamError:
-    return StreamError(f"the stream stopped: {failures.reason(text, config)}")
+    return StreamError(f"the stream stopped: {error_messages.reason(text, config)}")
 
 
 def _run(config: Config, warm_start: str | None, master: str | None, spark: SparkSession | None) -> None:
@@ -82,7 +83,7 @@ def _run(config: Config, warm_start: str | None, master: str | None, spark: Spar
             checkpoint = Folder(config.checkpoint)
             require_same_topics(checkpoint, topics.ids())
             topics.make(config.output.topics.values())
-            warm.begin(spark, config, warm_start)
+            begin_warm(spark, config, warm_start)
             try:
                 _learn(spark, config, checkpoint, topics, monitor)
             except StreamingQueryException:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from palearn.config import Config, KafkaSource
 from palearn.errors import StreamError
-from palearn.kafka import reach
+from palearn.kafka import reachability
 
 #: Who has just started a job wants to know soon that no broker is there; a busy machine needs its time to answer.
 START_MS = 30_000
@@ -104,7 +104,7 @@ class Topics:
 def require_broker(kafka: KafkaSource) -> None:
     """Raise a BrokerError that says so when no broker answers; Spark is not needed for that."""
     if "kafka.security.protocol" not in kafka.options:  # Java's own options only Java knows
-        reach.require(kafka.bootstrap_servers, kafka.access)
+        reachability.require(kafka.bootstrap_servers, kafka.access)
 
 
 def require_topics(spark: SparkSession, kafka: KafkaSource) -> None:

@@ -21,10 +21,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from palearn import codec, results
-from palearn.bucket import Plan
+from palearn.engine import result_rows
+from palearn.engine.bucket import Plan
 from palearn.errors import StateFormatError
-from palearn.models import Models
+from palearn.models import codec
+from palearn.models.keyed import Models
 from tests.streams import Row, bits, even_cuts, learner, plan, rows, run
 
 FOLDER = Path(__file__).parent
@@ -113,10 +114,10 @@ def describe(blob: bytes) -> dict[str, Any]:
     """Return all that is in a blob: settings, learners, and the rows of both tables, floats as their bits."""
     models = codec.decode(blob)
     every = np.arange(len(models.keys))
-    texts = results.Texts(models, every)
+    texts = result_rows.Texts(models, every)
     tables: dict[str, Iterable[Any]] = {
-        "models": results.model_rows(models, every, texts) if models.keys else [],
-        "metrics": results.metric_rows(models, every, texts) if models.keys else [],
+        "models": result_rows.model_rows(models, every, texts) if models.keys else [],
+        "metrics": result_rows.metric_rows(models, every, texts) if models.keys else [],
     }
     found: dict[str, Any] = {
         name: [bits(row) for batch in batches for row in batch.to_pylist()] for name, batches in tables.items()

@@ -15,7 +15,7 @@ import pytest
 from kafka import KafkaAdminClient
 
 from palearn.errors import BrokerError
-from palearn.kafka import broker, jars
+from palearn.kafka import jars, local_broker
 from tests.conftest import free_port_pair
 
 pytestmark = pytest.mark.kafka
@@ -46,30 +46,30 @@ def fake_java(folder: Path, printed: str) -> None:
 
 def test_a_broker_s_life(tmp_path: Path) -> None:
     port, data = free_port_pair(), tmp_path / "some, folder é"
-    assert not broker.status(port, data).running
-    broker.start(port, data)
+    assert not local_broker.status(port, data).running
+    local_broker.start(port, data)
     try:
-        first = broker.status(port, data)
+        first = local_broker.status(port, data)
         assert (first.running, first.port, first.data, first.version) == (True, port, data, "4.3.1")
-        assert broker.answers(f"127.0.0.1:{port}")
+        assert local_broker.answers(f"127.0.0.1:{port}")
         make_topic(port, "kept")
 
-        broker.start(port, data)  # a second start changes nothing
-        assert broker.status(port, data) == first
+        local_broker.start(port, data)  # a second start changes nothing
+        assert local_broker.status(port, data) == first
 
         other = free_port_pair()
         with pytest.raises(BrokerError, match=f"runs already, on port {port}"):
-            broker.start(other, data)
+            local_broker.start(other, data)
 
-        broker.stop(port, data)
-        assert not broker.status(port, data).running
-        assert not broker.answers(f"127.0.0.1:{port}")
-        broker.stop(port, data)  # a second stop changes nothing
+        local_broker.stop(port, data)
+        assert not local_broker.status(port, data).running
+        assert not local_broker.answers(f"127.0.0.1:{port}")
+        local_broker.stop(port, data)  # a second stop changes nothing
 
-        broker.start(other, data)  # the topics are the folder's, not the port's
+        local_broker.start(other, data)  # the topics are the folder's, not the port's
         assert topics(other) == ["kept"]
     finally:
-        broker.stop(port, data)
+        local_broker.stop(port, data)
 
 
 def test_it_survives_the_process_that_started_it_and_a_kill(tmp_path: Path) -> None:
@@ -77,21 +77,21 @@ def test_it_survives_the_process_that_started_it_and_a_kill(tmp_path: Path) -> N
     code = "import sys; from palearn.kafka import broker; broker.start(int(sys.argv[1]), sys.argv[2])"
     try:
         subprocess.run([sys.executable, "-c", code, str(port), str(data)], check=True)
-        pid = broker.status(port, data).pid
+        pid = local_broker.status(port, data).pid
         assert pid is not None
         make_topic(port, "kept")
         os.kill(pid, 9)
-        broker.start(port, data)
+        local_broker.start(port, data)
         assert topics(port) == ["kept"]
-        assert broker.status(port, data).pid != pid
+        assert local_broker.status(port, data).pid != pid
     finally:
-        broker.stop(port, data)
+        local_broker.stop(port, data)
 
 
 def test_it_listens_on_this_machine_only_and_makes_no_topic_by_itself(broker_port: int) -> None:
     name = socket.gethostbyname(socket.gethostname())
     if not name.startswith("127."):
-        assert not broker.answers(f"{name}:{broker_port}")
+        assert not local_broker.answers(f"{name}:{broker_port}")
     client = KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{broker_port}")
     try:
         (answer,) = client.describe_topics(["never-made"])
@@ -111,9 +111,9 @@ def test_kafka_s_own_settings_win_and_it_still_listens_on_this_machine_only(tmp_
         "num.partitions": "9",
         "broker.rack": "a\\b: é☃🗝",
     }
-    broker.start(port, data, settings=settings)
+    local_broker.start(port, data, settings=settings)
     try:
-        pid = broker.status(port, data).pid
+        pid = local_broker.status(port, data).pid
         assert pid is not None
         assert {address for address, _ in listening(pid)} == {"127.0.0.1"}
         assert {port, port + 1, other} <= {number for _, number in listening(pid)}
@@ -127,7 +127,7 @@ def test_kafka_s_own_settings_win_and_it_still_listens_on_this_machine_only(tmp_
             client.close()
         assert (data / "server.properties").stat().st_mode & 0o077 == 0  # passwords of key stores may be among them
     finally:
-        broker.stop(port, data)
+        local_broker.stop(port, data)
 
 
 def listening(pid: int) -> set[tuple[str, int]]:
@@ -150,17 +150,17 @@ def listening(pid: int) -> set[tuple[str, int]]:
 
 @pytest.fixture
 def broker_port(broker: str) -> int:
-    return int(broker.rpartition(":")[2])
+    return int(local_broker.rpartition(":")[2])
 
 
 def test_a_stale_process_file_is_no_broker(tmp_path: Path) -> None:
     for known in ({"pid": os.getpid(), "port": 1}, {"pid": 2**22 + 1, "port": 1}, {"pid": "x"}, [1]):
         (tmp_path / "broker.json").write_text(json.dumps(known))
-        assert not broker.status(9092, tmp_path).running
+        assert not local_broker.status(9092, tmp_path).running
     (tmp_path / "broker.json").write_text("{")
-    assert not broker.status(9092, tmp_path).running
+    assert not local_broker.status(9092, tmp_path).running
     (tmp_path / "broker.json").write_text(json.dumps({"pid": os.getpid(), "port": 1}))
-    broker.stop(9092, tmp_path)  # and does not end this process
+    local_broker.stop(9092, tmp_path)  # and does not end this process
     assert not (tmp_path / "broker.json").exists()
 
 
@@ -168,11 +168,11 @@ def test_without_proc_the_process_is_known_by_ps(tmp_path: Path, monkeypatch: py
     sleeper = subprocess.Popen([sys.executable, "-c", "input()", f"-Dpalearn.data={tmp_path}", "end"],
                                stdin=subprocess.PIPE)  # fmt: skip
     try:
-        assert broker._is_ours(sleeper.pid, tmp_path)
-        monkeypatch.setattr(broker, "_PROC", tmp_path / "no-proc")
-        assert broker._is_ours(sleeper.pid, tmp_path)
-        assert not broker._is_ours(sleeper.pid, tmp_path / "other")
-        assert not broker._is_ours(os.getpid(), tmp_path)
+        assert local_broker._is_ours(sleeper.pid, tmp_path)
+        monkeypatch.setattr(local_broker, "_PROC", tmp_path / "no-proc")
+        assert local_broker._is_ours(sleeper.pid, tmp_path)
+        assert not local_broker._is_ours(sleeper.pid, tmp_path / "other")
+        assert not local_broker._is_ours(os.getpid(), tmp_path)
     finally:
         sleeper.communicate(b"\n")
 
@@ -184,21 +184,21 @@ def test_a_taken_port_is_named(tmp_path: Path, offset: int, whose: str) -> None:
         taken.bind(("127.0.0.1", port + offset))
         taken.listen()
         with pytest.raises(BrokerError, match=f"port {port + offset}, for {whose}, .*--port"):
-            broker.start(port, tmp_path)
-    assert not broker.status(port, tmp_path).running
+            local_broker.start(port, tmp_path)
+    assert not local_broker.status(port, tmp_path).running
 
 
 @pytest.mark.parametrize("port", [0, -1, 65535, 70000])
 def test_a_port_must_leave_room_for_the_controller(tmp_path: Path, port: int) -> None:
     with pytest.raises(BrokerError, match="from 1 to 65534"):
-        broker.start(port, tmp_path)
+        local_broker.start(port, tmp_path)
 
 
 def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BrokerError, match=r"neither JAVA_HOME nor PATH has a java.*openjdk-17"):
-        broker.start(free_port_pair(), tmp_path / "data")
+        local_broker.start(free_port_pair(), tmp_path / "data")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_java_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printe
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(BrokerError, match=f"Java 17 or newer; .*jdk/bin/java is {found}.*JAVA_HOME"):
-        broker.start(free_port_pair(), tmp_path / "data")
+        local_broker.start(free_port_pair(), tmp_path / "data")
 
 
 def test_java_of_the_path_is_taken_when_java_home_s_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,19 +227,19 @@ def test_java_of_the_path_is_taken_when_java_home_s_is_too_old(tmp_path: Path, m
 
 def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     port = free_port_pair()
-    broker.start(port, tmp_path)
-    broker.stop(port, tmp_path)
+    local_broker.start(port, tmp_path)
+    local_broker.stop(port, tmp_path)
     (tmp_path / "log" / "meta.properties").write_text("version=1\nnode.id=77\n")
     with pytest.raises(BrokerError, match=r"Kafka ended while starting.*broker\.log.*meta\.properties"):
-        broker.start(port, tmp_path)
-    assert not broker.status(port, tmp_path).running
+        local_broker.start(port, tmp_path)
+    assert not local_broker.status(port, tmp_path).running
 
 
 def test_a_broker_that_does_not_answer_in_time_is_ended(tmp_path: Path) -> None:
     port = free_port_pair()
     with pytest.raises(BrokerError, match=rf"did not answer on port {port} within 0\.01 s"):
-        broker.start(port, tmp_path, timeout_s=0.01)
-    assert not broker.status(port, tmp_path).running
+        local_broker.start(port, tmp_path, timeout_s=0.01)
+    assert not local_broker.status(port, tmp_path).running
     assert not (tmp_path / "broker.json").exists()
 
 
@@ -277,7 +277,7 @@ def test_a_flipped_byte_of_a_jar_is_found_before_it_runs(cached_jars: Path, tmp_
     jar.unlink()
     jar.write_bytes(content)
     with pytest.raises(BrokerError) as caught:
-        broker.start(free_port_pair(), tmp_path / "data")
+        local_broker.start(free_port_pair(), tmp_path / "data")
     assert str(caught.value) == (
         f"re2j-1.8.jar is damaged, or not what Maven Central has under that name, in {cached_jars}; delete that "
         "folder, and the next start fetches Kafka anew"

@@ -13,7 +13,7 @@ import pytest
 
 import palearn
 from palearn import datasets
-from palearn.evaluate import evaluate
+from palearn.evaluate.prequential import evaluate
 
 ROWS = 32_561
 COVARIANCE = {"r": 1.0, "covariance": "diagonal", "projection": "covariance"}

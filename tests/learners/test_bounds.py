@@ -24,7 +24,7 @@ from numpy.linalg import norm
 from numpy.typing import NDArray
 
 from palearn.learners import Learner
-from palearn.matrix import MatrixModel
+from palearn.models.matrix import MatrixModel
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -11,7 +11,7 @@ import pytest
 
 import palearn
 from palearn.learners import Learner
-from palearn.matrix import MatrixModel
+from palearn.models.matrix import MatrixModel
 from tests.cases import COVARIANCES, JOINT, VIEWS, Case, examples, second_order
 
 Shown = Callable[[Any, Any], tuple[Any, Any] | None]

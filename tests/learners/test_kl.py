@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 import palearn
 from palearn.learners import Learner
-from palearn.matrix import MatrixModel
+from palearn.models.matrix import MatrixModel
 from tests.cases import Case, both_learn, dense, examples, of, pair
 from tests.naive import SLACKS
 from tests.problems import ConfidenceStep, Matrix, Vector

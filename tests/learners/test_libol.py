@@ -23,7 +23,7 @@ from scipy import sparse
 
 from palearn import datasets
 from palearn.learners import Learner
-from palearn.matrix import MatrixModel
+from palearn.models.matrix import MatrixModel
 
 PERMUTATIONS = 5
 FEATURES = 123

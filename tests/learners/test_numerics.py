@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import palearn
-from palearn.learners import Learner, triangle
-from palearn.matrix import MatrixModel
+from palearn.learners import Learner, factored_covariance
+from palearn.models.matrix import MatrixModel
 from tests.variants import CLASSES, FEATURES, PRINTED_SPA, SIXTEENTHS, VARIANTS, Variant, every_variant, flat, learned
 
 Array = NDArray[np.float64]
@@ -289,7 +289,7 @@ def test_a_well_conditioned_covariance_agrees_with_a_longer_float(name: str, for
     np.testing.assert_allclose((u * d) @ u.T, sigma.astype(np.float64), rtol=1e-13, atol=1e-14 * np.abs(sigma).max())
     np.testing.assert_allclose(model.variances()[0], np.diag(sigma).astype(np.float64), rtol=1e-13)
     variances = np.empty(FEATURE_COUNT)
-    triangle.variances(model.arrays["factors"], 0, FEATURE_COUNT, variances)
+    factored_covariance.variances(model.arrays["factors"], 0, FEATURE_COUNT, variances)
     assert (variances == model.variances()[0]).all()
 
 

@@ -17,7 +17,7 @@ import pytest
 import palearn
 from palearn.errors import LearnerError
 from palearn.learners import Learner
-from palearn.matrix import MatrixModel
+from palearn.models.matrix import MatrixModel
 from tests import naive
 from tests.cases import Case, dense, examples, load, pair
 

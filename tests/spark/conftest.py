@@ -13,9 +13,10 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from pandas.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
-from palearn import datasets, records, results, tables
-from palearn.bucket import Bucket, Chunk
+from palearn import datasets, records, tables
 from palearn.config import Config, parse
+from palearn.engine import result_rows
+from palearn.engine.bucket import Bucket, Chunk
 from palearn.kafka.produce import produce
 from palearn.records import Record
 from palearn.spark import replay as replay_job
@@ -29,7 +30,7 @@ LEARNERS = [
     {"name": "arow", "algorithm": "arow", "r": 1.0},
     {"name": "full", "algorithm": "arow", "r": 1.0, "covariance": "full"},
 ]
-FATES = ["learned", "scored", "waiting", "duplicate", "rejected", "expired"]
+STATUSES = ["learned", "scored", "waiting", "duplicate", "rejected", "expired"]
 
 #: How many of the shipped examples the tests stream.
 PEOPLE = 2000
@@ -182,7 +183,7 @@ def learn_without_spark(config: Config, messages: list[Message]) -> dict[str, pd
         )
     )
     rows: dict[str, pa.Table] = bucket.results()
-    return {name: results.plain(table, name).to_pandas() for name, table in rows.items()}
+    return {name: result_rows.plain(table, name).to_pandas() for name, table in rows.items()}
 
 
 def by_key(frame: pd.DataFrame) -> pd.DataFrame:
@@ -230,6 +231,6 @@ def assert_accounts_balance(out: Path, records: int) -> pd.DataFrame:
     """Assert that every batch, and all together, accounts for every record; return the accounts."""
     accounts = tables.read(out, "accounts").sort_values("batch_id").reset_index(drop=True)
     assert accounts["batch_id"].is_unique
-    assert (accounts["records"] == accounts[FATES].sum(axis=1)).all()
+    assert (accounts["records"] == accounts[STATUSES].sum(axis=1)).all()
     assert accounts["records"].sum() == records
     return accounts

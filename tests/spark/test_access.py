@@ -24,12 +24,12 @@ from pyspark.sql import SparkSession
 from palearn import tables
 from palearn.config import Config
 from palearn.errors import PalearnError
-from palearn.kafka import broker as kafka_broker
+from palearn.kafka import local_broker as kafka_broker
 from palearn.kafka import produce as producing
 from palearn.kafka.jars import read_checksums
 from palearn.kafka.produce import produce
 from palearn.spark import session as session_module
-from palearn.spark.stateful import plan_in
+from palearn.spark.operator import plan_in
 from tests import secure as securing
 from tests.conftest import free_port_pair
 from tests.secure import MARK, PLAIN_PASSWORD, PLAIN_USER, Secure

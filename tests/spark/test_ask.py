@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import palearn.spark
-from palearn import predict, tables
+from palearn import tables
 from palearn.errors import ConfigError
+from palearn.evaluate import predict
 from tests.asked import KINDS, questions, same
 from tests.spark.conftest import Message
 from tests.streams import bits, rows

@@ -15,7 +15,7 @@ from palearn import records, tables
 from palearn.errors import ConfigError
 from palearn.records import Record
 from tests.spark.conftest import (
-    FATES,
+    STATUSES,
     Message,
     assert_accounts_balance,
     assert_same_learning,
@@ -119,8 +119,8 @@ def test_parts_of_one_partition_give_the_same_bits_whatever_the_batches(
         assert_same_learning(out, expected)
         for table in ("predictions", "rejected", "expired"):
             assert_frame_equal(rows_of(out, table), by_place(expected[table]), check_exact=True, obj=table)
-        assert (found[FATES].sum() == accounts[0][FATES].sum()).all()
-    assert (accounts[0][FATES].sum() > 0).all()
+        assert (found[STATUSES].sum() == accounts[0][STATUSES].sum()).all()
+    assert (accounts[0][STATUSES].sum() > 0).all()
     assert (accounts[0]["waiting"] < 0).any()
 
 
@@ -229,7 +229,7 @@ def test_the_recorded_batches_of_three_topics_give_the_bits_of_the_stream(
     for table in ("predictions", "expired"):
         assert_frame_equal(rows_of(again, table), rows_of(out, table), check_exact=True, obj=table)
     once = assert_accounts_balance(again, 3 * len(found))
-    assert (once.loc[0, FATES] == accounts[FATES].sum()).all()
+    assert (once.loc[0, STATUSES] == accounts[STATUSES].sum()).all()
 
 
 # -- what is written of parts -----------------------------------------------------------------------------

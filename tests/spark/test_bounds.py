@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from benchmarks.bounds import MB, STREAMS, Watch, measure, send
 from palearn import records, tables
 from palearn.records import Record
-from palearn.spark import stateful
-from tests.spark.conftest import FATES, config, stream
+from palearn.spark import operator
+from tests.spark.conftest import STATUSES, config, stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -30,7 +30,7 @@ def test_a_hostile_stream_is_bounded_and_counted(
     record_property("peaks", told)
     print(f"{name}: {told}")
     accounts = found["accounts"]
-    assert accounts["records"] == sum(accounts[fate] for fate in FATES)
+    assert accounts["records"] == sum(accounts[fate] for fate in STATUSES)
     assert sum(accounts["reasons"].values()) == accounts["rejected"]
     assert found["counted"], accounts
     assert 0 < found["worker_MB"] < found["bound_MB"]
@@ -53,7 +53,7 @@ def test_results_do_not_pile_up_in_a_worker(
     peaks = {}
     # In this order: a worker, which Spark uses again, does not give all of its memory back.
     for name, held in {"sent": 8 * MB, "never sent": math.inf}.items():
-        monkeypatch.setattr(stateful, "HELD_BYTES", held)
+        monkeypatch.setattr(operator, "HELD_BYTES", held)
         folder = tmp_path / name
         state = {"buckets": 32, "partitions": 1}
         job = config(

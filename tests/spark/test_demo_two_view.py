@@ -13,9 +13,9 @@ from sklearn.metrics import f1_score
 
 import palearn
 from palearn import tables
+from palearn.cli.demo import steps, two_view
+from palearn.cli.demo.two_view import LABELS, PAPER, TEXTS, URLS
 from palearn.config import load
-from palearn.demo import steps, two_view
-from palearn.demo.two_view import LABELS, PAPER, TEXTS, URLS
 from palearn.errors import FileFormatError
 from tests.spark.conftest import assert_accounts_balance, replay, stream
 

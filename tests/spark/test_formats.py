@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from palearn import tables
-from palearn.spark.stateful import plan_in, plan_of
+from palearn.spark.operator import plan_in, plan_of
 from tests import schemas
 from tests.spark.conftest import (
     assert_accounts_balance,

@@ -26,17 +26,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 PREDICTIONS = "output.predictions={}"
 TABLES = ["accounts", "metrics", "models", "predictions"]
-BUCKET = "palearn.bucket.Bucket.learn"
+BUCKET = "palearn.engine.bucket.Bucket.learn"
 
 #: Where the job is killed in batch 1, and which tables are in place then.
 POINTS: dict[str, tuple[Kill, list[str]]] = {
     "while it learns": (Kill(WORKER, BUCKET, "args[0].batch_id == 1", after=True), []),
     "some tables in place": (
-        Kill(DRIVER, "palearn.spark.folder.Folder.has", "args[1:] == ('metrics', 'batch_id=1')", after=False),
+        Kill(DRIVER, "palearn.tables.folder.Folder.has", "args[1:] == ('metrics', 'batch_id=1')", after=False),
         ["accounts"],
     ),
     "all tables in place, Spark not told": (
-        Kill(DRIVER, "palearn.spark.store.Store.commit", "args[1] == 1", after=True),
+        Kill(DRIVER, "palearn.tables.store.Store.commit", "args[1] == 1", after=True),
         TABLES,
     ),
 }

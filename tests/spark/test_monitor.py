@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from palearn import tables
-from palearn.metrics import certain_error
+from palearn.models.counters import certain_error
 from palearn.spark import stream as stream_job
 from tests.conftest import free_port_pair
 from tests.spark.conftest import MASTER, config, make_topic, send

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from palearn.config import Config
 from palearn.errors import PalearnError, StreamError
-from palearn.kafka import broker as kafka_broker
+from palearn.kafka import local_broker as kafka_broker
 from tests.conftest import free_port_pair
 from tests.spark.conftest import (
     assert_accounts_balance,

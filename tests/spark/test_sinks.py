@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from palearn import records, table_schemas, tables
+from palearn import records, tables
 from palearn.errors import PalearnError, StreamError
 from palearn.records import Record
 from palearn.spark import stream as stream_job
-from palearn.spark.store import Store
+from palearn.tables import schemas
+from palearn.tables.store import Store
 from tests.spark.conftest import (
     LEARNERS,
     PEOPLE,
@@ -34,7 +35,7 @@ from tests.spark.conftest import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("spark")]
 
-SCHEMAS = {**table_schemas.TABLES, "accounts": table_schemas.ACCOUNTS}
+SCHEMAS = {**schemas.TABLES, "accounts": schemas.ACCOUNTS}
 GOOD = b'{"label": 1, "features": {"x": 1}}'
 
 

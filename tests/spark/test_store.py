@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from palearn import table_schemas
 from palearn.config import Config
 from palearn.errors import ConfigError, PalearnError, StreamError
-from palearn.spark.checkpoint import batches_of, claimed, locked
-from palearn.spark.folder import Folder
-from palearn.spark.store import Store
+from palearn.spark.checkpoint import batches_of, claimed
+from palearn.tables import schemas
+from palearn.tables.folder import Folder
+from palearn.tables.locks import locked
+from palearn.tables.store import Store
 from tests.spark.conftest import (
     LEARNERS,
     MOST,
@@ -402,7 +403,7 @@ def test_batches_that_the_accounts_do_not_tell(tmp_path: Path) -> None:
     row = {"topic": "t", "partition": 0, "start": 0, "end": 5}
 
     def write(batch: int, offsets: list[dict[str, Any]] | None) -> None:
-        account = pa.Table.from_pylist([{"records": 5, "offsets": offsets}], table_schemas.ACCOUNTS)
+        account = pa.Table.from_pylist([{"records": 5, "offsets": offsets}], schemas.ACCOUNTS)
         Folder(str(out)).write_table(account, "accounts", f"batch_id={batch}", "part.parquet")
 
     write(0, [row])

@@ -8,7 +8,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from palearn import tables
-from palearn.evaluate import evaluate
+from palearn.evaluate.prequential import evaluate
 from tests.spark.conftest import (
     LEARNERS,
     PEOPLE,

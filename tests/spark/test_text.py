@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palearn.errors import StateFormatError
-from palearn.spark.text import from_text, to_text
+from palearn.spark.ascii_codec import from_text, to_text
 
 
 @settings(deadline=None)

@@ -20,9 +20,11 @@ NO_LOCK_HERE = (checkpoint, "locked", lambda *of: nullcontext())
 
 #: Where the first job is held in batch 1, while the second goes through the whole topic.
 POINTS = {
-    "while it learns": Kill(WORKER, "palearn.bucket.Bucket.learn", "args[0].batch_id == 1", after=True, what=WAIT),
+    "while it learns": Kill(
+        WORKER, "palearn.engine.bucket.Bucket.learn", "args[0].batch_id == 1", after=True, what=WAIT
+    ),
     "before its tables are put in place": Kill(
-        DRIVER, "palearn.spark.store.Store.commit", "args[1] == 1", after=False, what=WAIT
+        DRIVER, "palearn.tables.store.Store.commit", "args[1] == 1", after=False, what=WAIT
     ),
 }
 

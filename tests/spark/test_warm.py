@@ -15,19 +15,23 @@ from pandas.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from palearn import cli, codec, results, table_schemas, tables, warm
-from palearn.bucket import Bucket, Chunk
+from palearn import cli, tables
 from palearn.config import Config
+from palearn.engine import result_rows
+from palearn.engine.bucket import Bucket, Chunk
 from palearn.errors import ConfigError, StreamError
+from palearn.models import codec, from_table
 from palearn.spark import export as export_job
 from palearn.spark import stream as stream_job
-from palearn.spark import warm as warm_job
-from palearn.spark.checkpoint import claimed, last_commit, locked
+from palearn.spark import warm_start as warm_job
+from palearn.spark.checkpoint import claimed, last_commit
 from palearn.spark.export import learned_up_to
-from palearn.spark.folder import Folder
 from palearn.spark.models_table import newest, table_of
-from palearn.spark.sinks import Sink
-from palearn.spark.store import Store
+from palearn.spark.sink import Sink
+from palearn.tables import schemas
+from palearn.tables.folder import Folder
+from palearn.tables.locks import locked
+from palearn.tables.store import Store
 from tests.spark.conftest import (
     MASTER,
     Message,
@@ -271,9 +275,9 @@ def test_a_race_of_other_learners_begins_with_a_models_table(broker: str, histor
     rows = pa.Table.from_pandas(tables.latest_models(history.out), preserve_index=False)
     plan = chosen.plan
     of_race = rows.filter(pa.compute.is_in(rows["learner"], pa.array(["arow", "pa1", "pa"])))
-    bucket = Bucket(plan, codec.encode(warm.from_table(of_race, plan.settings, plan.learners)))
+    bucket = Bucket(plan, codec.encode(from_table.from_table(of_race, plan.settings, plan.learners)))
     bucket.learn(chunk(history.later))
-    wanted = {name: results.plain(table, name).to_pandas() for name, table in bucket.results().items()}
+    wanted = {name: result_rows.plain(table, name).to_pandas() for name, table in bucket.results().items()}
     assert_same_learning(tmp_path / "out", wanted)
     first = tables.read(tmp_path / "out", "models").query("batch_id == -1").set_index(["key", "learner"])
     for row in tables.latest_models(history.out).itertuples():
@@ -349,14 +353,14 @@ def test_what_does_not_fit_is_one_sentence(broker: str, history: History, spark:
         begin(spark, anew(broker, history, tmp_path), tmp_path)
     newer = tmp_path / "newer/models/batch_id=0"
     newer.mkdir(parents=True)
-    rows = table_schemas.MODELS.empty_table().append_column("x", pa.array([], pa.int8()))
+    rows = schemas.MODELS.empty_table().append_column("x", pa.array([], pa.int8()))
     pa.parquet.write_table(rows.drop_columns("labels"), newer / "part.parquet")
     with pytest.raises(ConfigError, match="is no models table: it has no column labels"):
         begin(spark, anew(broker, history, tmp_path), tmp_path / "newer")
     pa.parquet.write_table(rows, newer / "part.parquet")
     with pytest.raises(ConfigError, match="has no learner of the configuration; it has none"):
         begin(spark, anew(broker, history, tmp_path), tmp_path / "newer")
-    row = pa.Table.from_pandas(models_of(history.out).head(1), table_schemas.MODELS, preserve_index=False)
+    row = pa.Table.from_pandas(models_of(history.out).head(1), schemas.MODELS, preserve_index=False)
     at = row.schema.get_field_index("format_version")
     row = row.set_column(at, "format_version", pa.array([codec.VERSION + 1], pa.int32()))
     pa.parquet.write_table(row, newer / "part.parquet")

@@ -11,12 +11,13 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from pandas.testing import assert_frame_equal
 from pyspark.sql import DataFrame
 
-from palearn import codec, tables
-from palearn.bucket import Bucket
-from palearn.spark import failures
-from palearn.spark.folder import Folder
-from palearn.spark.sinks import Sink, Written
-from palearn.spark.store import FORMAT
+from palearn import tables
+from palearn.engine.bucket import Bucket
+from palearn.models import codec
+from palearn.spark import error_messages
+from palearn.spark.sink import Sink, Written
+from palearn.tables.folder import Folder
+from palearn.tables.store import FORMAT
 from tests.spark.conftest import (
     assert_accounts_balance,
     assert_same_outputs,
@@ -152,7 +153,7 @@ def test_offsets_gone_by_retention(broker: str, topic: str, tmp_path: Path) -> N
 
 def test_a_topic_that_the_configuration_does_not_name_any_more(tmp_path: Path) -> None:
     text = "Query terminated with exception: Some data may have been lost because they are not available in Kafka"
-    told = failures.reason(text, job_of("none", "none", tmp_path))
+    told = error_messages.reason(text, job_of("none", "none", tmp_path))
     assert "or source.kafka.topics lacks a topic" in told
 
 

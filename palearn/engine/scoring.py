@@ -1,0 +1,225 @@
+"""Models that score records and do not learn them: those of a models table's rows, or any others.
+
+A score needs the weights, and of a diagonal ``sop`` the variances too; both stand in a row to the last bit, so what
+scores here is what the stream would have said with the same models. All else that learners keep (a full covariance,
+sums of gradients or classes) only learning needs, and rows do not have it. The one exception is ``sop`` with a full
+covariance, which scores with the whole matrix: a row has its diagonal, and cannot score.
+
+A binary model names its classes by the first labels that it saw, -1 and 1 until then. A row does not say whether it has
+seen them: a new name for a class is told by the row's name, which in the stream it could have changed.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from palearn.engine.bucket import Plan
+from palearn.engine.join import is_whole
+from palearn.engine.result_rows import Texts
+from palearn.engine.validation import Accepted, Chunk, Fault, check
+from palearn.errors import ConfigError, RecordError
+from palearn.learners import LEARNERS, Learner
+from palearn.models import from_table
+from palearn.models.keyed import Examples, Models
+from palearn.models.labels import Known, classify, default_labels
+from palearn.models.state import Settings
+from palearn.models.vectorize import Flat, flatten
+from palearn.records import Label, Record, label_text
+from palearn.tables.schemas import PREDICTIONS
+from palearn.types import FloatArray, IntArray
+
+#: What is read of a models table.
+COLUMNS = (*from_table.COLUMNS, "algorithm", "format_version")
+#: A row a scored record and learner: place in the chunk, and columns that are those of ``predictions/``.
+SCHEMA = pa.schema([("row", pa.int64()), *(PREDICTIONS.field(i) for i in range(PREDICTIONS.get_field_index("topic")))])
+#: What a row's ``params`` say besides hyper-parameters: of the learner, and of all models of a job.
+_OWN, _SHARED = ("tie", "view"), ("task", "bias", "positive", "views")
+
+
+class Scored(NamedTuple):
+    """What became of records that were to be scored.
+
+    Parameters
+    ----------
+    row, record, key, label
+        The scored records in the order of the chunk: place in it, content, number of the model, label as a text (None:
+        there is none).
+    y
+        Their class numbers, -1 without a label; of a label that the model does not know, one that nothing predicts.
+    score, predicted
+        Learners x records; as in :class:`palearn.learners.Outcome`.
+    faults
+        Records that the stream would reject.
+    no_model
+        Records of keys without a model.
+    parts
+        Places of records that lack features, or views, and would wait for the rest of their example.
+    """
+
+    row: IntArray
+    record: list[Record]
+    key: IntArray
+    label: list[str | None]
+    y: IntArray
+    score: FloatArray
+    predicted: IntArray
+    faults: list[Fault]
+    no_model: Accepted
+    parts: list[int]
+
+
+def score(models: Models, chunk: Chunk) -> Scored:
+    """Score records one by one: what is said of one depends on its model alone, not on the other records.
+
+    Nothing of the models is changed.
+    """
+    settings = models.settings
+    signed = settings.task == "binary" and settings.positive is None
+    accepted, faults = check(chunk, Plan.max_bytes, signed=signed)
+    names = len(models.vocabulary.names)
+    flat, unusable = flatten(accepted.record, models.vocabulary, models.max_features)
+    faults += [Fault(accepted.row[i], error) for i, error in unusable.items()]
+    at, parts, no_model = list[int](), list[int](), Accepted([], [], [])
+    for i, (row, name, record) in enumerate(zip(accepted.row, accepted.key, accepted.record, strict=True)):
+        if i in unusable:
+            continue
+        if not is_whole(record, settings.views):
+            parts.append(row)
+        elif name in models.index:
+            at.append(i)
+        else:
+            no_model.row.append(row)
+            no_model.key.append(name)
+            no_model.record.append(record)
+    key = np.array([models.index[accepted.key[i]] for i in at], np.int64)
+    y, label, contradictions = _classified(models, key, [accepted.record[i].label for i in at])
+    faults += [Fault(accepted.row[at[j]], error) for j, error in contradictions.items()]
+    fine = np.setdiff1d(np.arange(key.size), list(contradictions))
+    key, y, place = key[fine], y[fine], np.array(at, np.int64)[fine]
+    scores, predicted = _score(models, key, y, flat.take(place))
+    models.vocabulary.forget(names)  # names that the models do not have would pile up
+    return Scored(
+        np.array(accepted.row, np.int64)[place],
+        [accepted.record[i] for i in place.tolist()],
+        key,
+        [label[j] for j in fine.tolist()],
+        y,
+        scores,
+        predicted,
+        faults,
+        no_model,
+        parts,
+    )
+
+
+def _classified(
+    models: Models, key: IntArray, labels: list[Label]
+) -> tuple[IntArray, list[str | None], dict[int, RecordError]]:
+    """Number each record's label by what its model knows: class numbers, texts of the labels, contradictions.
+
+    The records are classified as if each had a model of its own: a label that is new in one is new in the next one too.
+    """
+    known: list[Known] = [models.labels[k] for k in key.tolist()]
+    settings = models.settings
+    y, _, faults = classify(np.arange(key.size), labels, known, settings.task, settings.positive, models.max_labels)
+    if settings.task == "binary" and settings.positive is None:
+        known = [tuple(default_labels(models.labels[k])) for k in key.tolist()]
+    named = [own[c] if c >= 0 else None for own, c in zip(known, y.tolist(), strict=True)]
+    return y, [None if label is None else label_text(label) for label in named], faults
+
+
+def _score(models: Models, key: IntArray, y: IntArray, flat: Flat) -> tuple[FloatArray, IntArray]:
+    """Return scores and predictions, learners x records, of records in any order of their keys."""
+    order = np.argsort(key, kind="stable")
+    key, back = key[order], np.argsort(order)
+    known = np.array([len(models.labels[k]) for k in key.tolist()], np.int64)
+    outcomes = models.score(Examples(flat.take(order), key, y[order], known, np.ones(key.size)))
+    return np.array([out.score[back] for out in outcomes]), np.array([out.predicted[back] for out in outcomes])
+
+
+def rows(models: Models, found: Scored) -> pa.RecordBatch:
+    """Return scored records as rows of :data:`SCHEMA`, one a learner of each."""
+    learners, n = len(models.learners), found.row.size
+    record, texts = np.repeat(np.arange(n), learners), Texts(models, np.unique(found.key))
+    at, predicted, y = pa.array(record), found.predicted.T.ravel(), found.y[record]
+    ids = [None if x.id is None else str(x.id) for x in found.record]
+    columns = {
+        "row": pa.array(found.row[record]),
+        "key": pa.array([models.keys[k] for k in found.key.tolist()], pa.string()).take(at),
+        "id": pa.array(ids, pa.string()).take(at),
+        "learner": pa.array([learner.name for learner in models.learners] * n, pa.string()),
+        "score": pa.array(found.score.T.ravel()),
+        "predicted": texts.name(found.key[record], predicted),
+        "label": pa.array(found.label, pa.string()).take(at),
+        "correct": pa.array(predicted == y, mask=y < 0),
+    }
+    return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def models_from_rows(rows: pa.Table, only: Iterable[str] = ()) -> Models:
+    """Return models that score as those of a models table's rows (:data:`COLUMNS`), one a key and learner.
+
+    Parameters
+    ----------
+    rows
+        The rows; learners are in the order of their first one.
+    only
+        These learners alone, if any is named.
+
+    Raises
+    ------
+    ConfigError
+        The rows cannot score, contradict themselves or each other, or have no such learner.
+    """
+    versions = [version for version in rows.column("format_version").unique().to_pylist() if version is not None]
+    from_table.require_known_format(max(versions, default=None))
+    there, wanted = rows.column("learner").unique().to_pylist(), list(dict.fromkeys(only))
+    if missing := [name for name in wanted if name not in there]:
+        raise ConfigError(f"the models have no learner {missing[0]!r:.80}; they have {', '.join(sorted(there))}")
+    if wanted:
+        rows = rows.filter(pc.is_in(rows.column("learner"), pa.array(wanted)))
+    described = rows.select(["learner", "algorithm", "params"]).group_by(["learner", "algorithm", "params"])
+    learners, shared = dict[str, Learner](), list[dict[str, Any]]()
+    for row in described.aggregate([]).to_pylist():
+        params = _params(row)
+        if row["learner"] in learners:
+            raise ConfigError(f"the models of learner {row['learner']!r:.80} have not all the same params")
+        shared.append({name: params.pop(name) for name in _SHARED})
+        learners[row["learner"]] = _scorer(row["learner"], row["algorithm"], shared[-1]["task"], params)
+    if any(x != shared[0] for x in shared):
+        raise ConfigError(f"the models are not of one job: their {', '.join(_SHARED)} differ")
+    keys = rows.column("key").unique()
+    if rows.num_rows != len(keys) * len(learners):
+        raise ConfigError("not every key has one row of every learner; name the learners that score (--learner)")
+    first = shared[0]
+    settings = Settings(first["task"], first["positive"], first["bias"], tuple(first["views"]), max_features=None)
+    return from_table.from_table(rows, settings, [learners[name] for name in wanted or there])
+
+
+def _params(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what a row's ``params`` say."""
+    params = msgspec.json.decode(row["params"])
+    if missing := [name for name in (*_SHARED, *_OWN) if name not in params]:
+        raise ConfigError(
+            f"the params of learner {row['learner']!r:.80} do not say {' and '.join(missing)}: an older palearn wrote "
+            "them; write the table anew (palearn state export CHECKPOINT OUT)"
+        )
+    return dict(params)
+
+
+def _scorer(name: str, algorithm: str, task: str, params: dict[str, Any]) -> Learner:
+    """Return a learner that keeps what a row has, and scores as the row's does."""
+    own = {word: params.pop(word) for word in _OWN}
+    if algorithm in LEARNERS and LEARNERS[algorithm].linear:
+        algorithm, params = "perceptron", {}
+    learner = Learner(name, algorithm, task=task, options=params, **own)
+    if learner.covariance is not None and learner.covariance.triangular:
+        raise ConfigError(
+            f"learner {name!r:.80} ({algorithm}) scores with a full covariance, of which a models table has the "
+            "diagonal only; name other learners (--learner)"
+        )
+    return learner

@@ -1,0 +1,225 @@
+"""Predictions for the records of a file, with the models that a job left."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from palearn import files
+from palearn.engine import scoring
+from palearn.engine.scoring import Scored
+from palearn.engine.validation import Chunk
+from palearn.errors import ConfigError, FileFormatError
+from palearn.files import Line
+from palearn.models.keyed import Models
+from palearn.tables import reading
+from palearn.tables.schemas import MODELS
+
+#: A row a scored record and learner: where the record stands in its file, and what is said of it.
+SCHEMA = scoring.SCHEMA.set(0, pa.field("line", pa.int64()))
+#: So many records are scored at a time.
+PIECE = 5_000
+
+
+@dataclass
+class Account:
+    """What became of a file's records.
+
+    Parameters
+    ----------
+    learners
+        Names of the learners.
+    records
+        All that were read: ``scored``, ``no_model`` (of ``keys`` that have none), ``parts`` that are not whole, and
+        rejected, by reason.
+    n, mistakes
+        The scored records with a label, and each learner's mistakes among them.
+    """
+
+    learners: list[str]
+    records: int = 0
+    scored: int = 0
+    n: int = 0
+    mistakes: list[int] = field(default_factory=list)
+    no_model: int = 0
+    keys: set[str] = field(default_factory=set)
+    parts: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def add(self, found: Scored) -> None:
+        """Count what was found of a piece of the file."""
+        labelled = found.y >= 0
+        wrong = ((found.predicted != found.y) & labelled).sum(axis=1).tolist()
+        self.mistakes = [mine + new for mine, new in zip(self.mistakes or [0] * len(wrong), wrong, strict=True)]
+        self.n += int(labelled.sum())
+        self.scored += found.row.size
+        self.no_model += len(found.no_model.key)
+        self.keys.update(found.no_model.key)
+        self.parts += len(found.parts)
+        for fault in found.faults:
+            self.reasons[fault.error.reason] = self.reasons.get(fault.error.reason, 0) + 1
+
+    def summary(self) -> dict[str, Any]:
+        """Return the account as ``palearn predict --json`` prints it."""
+        return {
+            "learners": [
+                {"learner": name, "n": self.n, "mistakes": wrong, "error": wrong / self.n if self.n else None}
+                for name, wrong in zip(self.learners, self.mistakes or [0] * len(self.learners), strict=True)
+            ],
+            "records": self.records,
+            "scored": self.scored,
+            "no_model": self.no_model,
+            "keys_without_a_model": len(self.keys),
+            "parts": self.parts,
+            "rejected": sum(self.reasons.values()),
+            "reasons": dict(sorted(self.reasons.items())),
+        }
+
+
+def load(path: str | Path, *, learners: Sequence[str] = (), batch: int | None = None) -> Models:
+    """Return the newest models of a job's output folder, for :func:`predict` and :func:`palearn.engine.scoring.score`.
+
+    Parameters
+    ----------
+    path
+        Output folder of a job; its ``models/`` is read.
+    learners
+        These learners alone, if any is named.
+    batch
+        As of this batch.
+
+    Raises
+    ------
+    ConfigError
+        The models cannot score, or there is no such learner.
+    FileFormatError
+        The folder has no models, or none up to that batch.
+    """
+    frame = reading.latest_models(path, batch=batch)
+    if frame.empty:
+        raise FileFormatError(f"{path} has no models" + ("" if batch is None else f" up to batch {batch}"))
+    schema = pa.schema([MODELS.field(name) for name in scoring.COLUMNS])
+    rows = pa.Table.from_pandas(frame, schema, preserve_index=False)
+    return scoring.models_from_rows(rows, learners)
+
+
+class Predictions:
+    """The predictions for a file's records, and the account of them.
+
+    Parameters
+    ----------
+    models
+        Of :func:`load`, or that were learned in this process.
+    file
+        A file (:func:`palearn.files.read`; ``format``, ``label``, ``names`` and ``columns`` are its options).
+    key
+        The field whose text is the key of the model; None: there are models of one key, and they score all records.
+
+    Raises
+    ------
+    ConfigError
+        ``key`` is None and the models are of several keys.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        file: str | Path,
+        *,
+        key: str | None = None,
+        format: str | None = None,
+        label: str | None = None,
+        names: Sequence[str] | None = None,
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        if key is None and len(models.keys) != 1:
+            raise ConfigError(f"the models are of {len(models.keys):,} keys: name the field of the key (--key FIELD)")
+        self.models, self.account = models, Account([learner.name for learner in models.learners])
+        self._constant = models.keys[0] if key is None else None
+        self._lines = files.lines(
+            file, key=key, format=format, label=label, names=names, columns=columns,
+            views=bool(models.settings.views), unlabelled=True,
+        )  # fmt: skip
+
+    def batches(self, watch: Callable[[int], None] = lambda records: None) -> Iterator[pa.RecordBatch]:
+        """Score the file's records in its order; yield rows of :data:`SCHEMA`, a record's learners one after the other.
+
+        ``watch`` is told how many records were read so far.
+
+        Raises
+        ------
+        FileFormatError
+            The file cannot be read.
+        """
+        while taken := list(islice(self._lines, PIECE)):
+            found = scoring.score(self.models, self._chunk(taken))
+            self.account.records += len(taken)
+            self.account.add(found)
+            watch(self.account.records)
+            rows, line = scoring.rows(self.models, found), pa.array([line.number for line in taken], pa.int64())
+            yield rows.set_column(0, SCHEMA.field(0), line.take(rows.column(0)))
+
+    def _chunk(self, lines: list[Line]) -> Chunk:
+        keys = [key if self._constant is None else self._constant for _, key, _ in lines]
+        place = np.arange(len(lines))
+        values = [line.value for line in lines]
+        raw = [None if key is None else key.encode() for key in keys]
+        return Chunk(raw, values, [""] * len(lines), np.zeros(len(lines), np.int64), place)
+
+
+Write = Callable[[pa.RecordBatch], None]
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Write]:
+    """Give a function that writes rows to a file, as JSON lines, CSV or Parquet by its suffix.
+
+    The file is there when all is written, and not before.
+
+    Raises
+    ------
+    FileFormatError
+        The suffix says none of these, or the file cannot be written.
+    """
+    if path.suffix not in _WRITERS:
+        raise FileFormatError(f"{path}: the suffix must say what to write: {', '.join(_WRITERS)}")
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        try:
+            with draft.open("wb") as stream, _WRITERS[path.suffix](stream) as write:
+                yield write
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def json_lines(stream: BinaryIO) -> Iterator[Write]:
+    """Give a function that writes rows as JSON lines."""
+    encode = msgspec.json.Encoder().encode
+    yield lambda batch: stream.writelines(encode(row) + b"\n" for row in batch.to_pylist())
+
+
+@contextmanager
+def _csv(stream: BinaryIO) -> Iterator[Write]:
+    with pyarrow.csv.CSVWriter(stream, SCHEMA) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _parquet(stream: BinaryIO) -> Iterator[Write]:
+    with pq.ParquetWriter(stream, SCHEMA) as writer:
+        yield writer.write_batch
+
+
+_WRITERS = {".jsonl": json_lines, ".csv": _csv, ".parquet": _parquet}

@@ -1,0 +1,310 @@
+"""Test-then-train over a file in one process: the same models as the stream's, without Spark or Kafka.
+
+A LIBSVM file without keys or views is read and learned in columns (:mod:`palearn.evaluate.single_key`), all else goes
+through the stream's own bucket, record by record. Both give the same figures, to the last bit.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from palearn import files
+from palearn.engine.bucket import Bucket, Plan, Summary
+from palearn.engine.join import Limits
+from palearn.engine.scoring import score
+from palearn.engine.validation import Chunk, Value
+from palearn.errors import ConfigError
+from palearn.evaluate import libsvm_blocks
+from palearn.evaluate.single_key import Columns, OneKey, orders, passes
+from palearn.learners import Learner
+from palearn.models.counters import BASELINE_MISTAKES, MISTAKES, UPDATES, N
+from palearn.models.keyed import Models
+from palearn.models.single import check_views
+from palearn.models.state import Settings
+from palearn.records import LabelValue, Record
+
+#: The key of every example when none is asked for.
+ONE_KEY = "all"
+#: So many records are learned at a time, unless asked otherwise.
+PIECE = 20_000
+_Row: TypeAlias = tuple[str | None, Value]
+
+
+@dataclass
+class Race:
+    """What came of learners that took the same examples.
+
+    ``curve`` has a row for each piece of the examples: how many were labelled up to its end, and each learner's
+    mistakes among them.
+    """
+
+    models: Models
+    summary: Summary
+    curve: list[tuple[int, list[int]]]
+    seconds: float
+
+    def figures(self, *, per_key: bool) -> list[dict[str, Any]]:
+        """Return each learner's figures; with ``per_key`` also those of each key."""
+        models, n = self.models, self.models.counts[:, N]
+        out = []
+        for i, (learner, state) in enumerate(zip(models.learners, models.states, strict=True)):
+            mistakes, updates = state.counts[:, MISTAKES], state.counts[:, UPDATES]
+            found = {
+                "learner": learner.name,
+                "params": learner.params,
+                "n": int(n.sum()),
+                "mistakes": int(mistakes.sum()),
+                "error": float(mistakes.sum() / n.sum()) if n.sum() else None,
+                "updates": int(updates.sum()),
+                "weight_l2": float(np.linalg.norm(learner.weights(models.layout, state.arrays))),
+            }
+            if learner.drift is not None:
+                found["drifts"] = int(models.drifts[i])
+            if per_key:
+                found["per_key"] = {
+                    name: {"n": int(n[k]), "mistakes": int(mistakes[k]), "updates": int(updates[k])}
+                    for k, name in enumerate(models.keys)
+                }
+            out.append(found)
+        return out
+
+    @property
+    def no_change(self) -> float | None:
+        """The error of predicting each key's last label; None without labels."""
+        counts = self.models.counts.sum(axis=0)
+        return float(counts[BASELINE_MISTAKES] / counts[N]) if counts[N] else None
+
+    def account(self) -> dict[str, Any]:
+        """Return what became of the records that were not simply learned, and the time of reading and learning."""
+        reasons, fates = self.summary.reasons, self.summary.fates
+        return {
+            "rejected": sum(reasons.values()),
+            "reasons": reasons,
+            **{fate: fates[fate] for fate in ("waiting", "duplicate", "expired")},
+            "seconds": self.seconds,
+        }
+
+
+class Examples(NamedTuple):
+    """Where examples come from, and in which order.
+
+    Parameters
+    ----------
+    source
+        A file (:func:`palearn.files.read`; ``format``, ``label``, ``names``, ``columns`` and ``views`` are its options)
+        or records. Records with an ``id`` may be parts of examples (:mod:`palearn.engine.join`).
+    key
+        A field: one model for each of its values (:func:`palearn.records.record_key`).
+    epochs
+        Passes over the examples, >= 1.
+    shuffle
+        Seed of a permutation of the examples, another one each epoch; None: file order.
+    """
+
+    source: str | Path | Iterable[Record]
+    key: str | None = None
+    epochs: int = 1
+    shuffle: int | None = None
+    format: str | None = None
+    label: str | None = None
+    names: Sequence[str] | None = None
+    columns: Mapping[str, str] | None = None
+    views: bool = False
+
+
+def evaluate(
+    examples: str | Path | Iterable[Record],
+    learner: str = "arow",
+    params: Mapping[str, Any] | None = None,
+    *,
+    task: str = "binary",
+    bias: bool = True,
+    positive: LabelValue | None = None,
+    tie: str = "negative",
+    views: Iterable[str] = (),
+    drift: object = None,
+    **order: Any,
+) -> dict[str, Any]:
+    """Score and then learn every example, in order; return the counts.
+
+    Parameters
+    ----------
+    examples
+        As ``source`` of :class:`Examples`.
+    learner, params
+        A name of :func:`palearn.learners` and its hyper-parameters.
+    task, bias, positive, tie, views, drift
+        As in :func:`palearn.make`.
+    **order
+        The other fields of :class:`Examples`.
+
+    Returns
+    -------
+    dict
+        ``learner, params, n, mistakes, error, updates, weight_l2, rejected, reasons, waiting, duplicate, expired,
+        seconds``; with ``drift`` also ``drifts``, how many there were; with ``key`` also ``per_key: {key: {n, mistakes,
+        updates}}``. ``seconds`` covers reading and learning, not imports.
+    """
+    chosen = Learner(learner, learner, task=task, tie=tie, options=params, drift=drift)
+    settings = settings_of(task=task, positive=positive, bias=bias, views=views)
+    given = Examples(examples, **order, views=bool(settings.views))
+    found = race(given, settings, [chosen])
+    (figures,) = found.figures(per_key=given.key is not None)
+    per_key = {name: figures.pop(name) for name in ("per_key",) if name in figures}
+    return figures | found.account() | per_key
+
+
+def settings_of(
+    *, task: str = "binary", positive: LabelValue | None = None, bias: bool = True, views: Iterable[str] = ()
+) -> Settings:
+    """Return what learners on a file share; nothing limits a model's features."""
+    return Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=None)
+
+
+def race(
+    examples: Examples,
+    settings: Settings,
+    learners: Sequence[Learner],
+    *,
+    piece: int = PIECE,
+    watch: Callable[[Models], None] | None = None,
+) -> Race:
+    """Let learners score and then learn every example, in order.
+
+    Parameters
+    ----------
+    piece
+        So many records at a time; nothing but the points of ``curve`` depends on it.
+    watch
+        Called after each piece.
+
+    Raises
+    ------
+    ConfigError
+        ``epochs`` is below 1.
+    FileFormatError
+        The file cannot be read.
+    """
+    if examples.epochs < 1:
+        raise ConfigError(f"epochs must be >= 1, got {examples.epochs}")
+    curve: list[tuple[int, list[int]]] = []
+
+    def after(models: Models) -> None:
+        mistakes = [int(state.counts[:, MISTAKES].sum()) for state in models.states]
+        curve.append((int(models.counts[:, N].sum()), mistakes))
+        if watch is not None:
+            watch(models)
+
+    source = examples.source if isinstance(examples.source, str | Path) else None
+    began = time.perf_counter()
+    libsvm = source is not None and files.format_of(source, examples.format) == "libsvm"
+    learn = (
+        _learn_columns if libsvm and examples.key is None and not (settings.views or examples.columns) else _learn_rows
+    )
+    models, summary = learn(examples, settings, learners, piece, after)
+    return Race(models, summary, curve, time.perf_counter() - began)
+
+
+def first_fault(examples: Examples, settings: Settings, learners: Sequence[Learner]) -> str:
+    """Return what is wrong with the first records, of which none can be used: a number and a sentence."""
+    bucket = Bucket(Plan(settings, tuple(learners), tables=frozenset(("rejected",))))
+    bucket.learn(_chunk(list(itertools.islice(_rows(examples), 100)), 0, keyed=examples.key is not None))
+    row = min(bucket.results()["rejected"].to_pylist(), key=lambda row: row["offset"])
+    return f"record {row['offset'] + 1}: {row['reason']}: {row['detail']}"
+
+
+def held_out(models: Models, examples: Examples) -> dict[str, Any]:
+    """Score examples that are not learned.
+
+    Returns
+    -------
+    dict
+        ``n`` labelled examples that were scored, each learner's ``mistakes`` (in the order of ``models``; a label that
+        the key has never seen is one), ``unlabelled``, ``rejected``, ``no_model``: labelled examples of keys without a
+        model, and ``parts``: records that are not whole. Only the first are in ``n``.
+    """
+    out = dict.fromkeys(("n", "unlabelled", "rejected", "no_model", "parts"), 0)
+    mistakes = np.zeros(len(models.learners), np.int64)
+    rows = _rows(examples)
+    while taken := list(itertools.islice(rows, PIECE)):
+        found = score(models, _chunk(taken, 0, keyed=examples.key is not None))
+        labelled, strangers = found.y >= 0, [record.label is not None for record in found.no_model.record]
+        mistakes += ((found.predicted != found.y) & labelled).sum(axis=1)
+        out["n"] += int(labelled.sum())
+        out["unlabelled"] += int((~labelled).sum()) + strangers.count(False)
+        out["rejected"] += len(found.faults)
+        out["no_model"] += strangers.count(True)
+        out["parts"] += len(found.parts)
+    return {**out, "mistakes": mistakes.tolist()}
+
+
+_After: TypeAlias = Callable[[Models], None]
+
+
+def _learn_columns(
+    examples: Examples, settings: Settings, learners: Sequence[Learner], piece: int, after: _After
+) -> tuple[Models, Summary]:
+    assert isinstance(examples.source, str | Path)
+    one = OneKey(settings, learners, ONE_KEY)
+    signed = settings.task == "binary" and settings.positive is None
+    models = one.models
+    parts = libsvm_blocks.columns(
+        examples.source, models.vocabulary, limit=models.max_features, signed=signed, names=examples.names
+    )
+    for part in _cut(passes(parts, examples.epochs, examples.shuffle, piece), piece):
+        one.learn(part)
+        after(models)
+    return models, Summary(reasons=one.reasons)
+
+
+def _cut(parts: Iterator[Columns], piece: int) -> Iterator[Columns]:
+    """Yield parts of ``piece`` rows; at the usual size those that the file's reader makes do."""
+    if piece >= PIECE:
+        yield from parts
+        return
+    for part in parts:
+        for first in range(0, part.code.size, piece):
+            yield part.take(np.arange(first, min(first + piece, part.code.size)))
+
+
+def _learn_rows(
+    examples: Examples, settings: Settings, learners: Sequence[Learner], piece: int, after: _After
+) -> tuple[Models, Summary]:
+    limits = Limits() if examples.epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
+    bucket = Bucket(Plan(settings, tuple(learners), tables=frozenset(), limits=limits))
+    rows = _passes(_rows(examples), examples.epochs, examples.shuffle)
+    while taken := list(itertools.islice(rows, piece)):
+        bucket.learn(_chunk(taken, bucket.summary.records, keyed=examples.key is not None))
+        after(bucket.models)
+    return bucket.models, bucket.summary
+
+
+def _rows(examples: Examples) -> Iterator[_Row]:
+    source, key, _, _, format, label, names, columns, views = examples
+    if isinstance(source, str | Path):
+        for line in files.lines(source, key=key, format=format, label=label, names=names, columns=columns, views=views):
+            yield line.key, line.value
+    else:
+        for record in source:
+            yield (None, record) if key is None else files.keyed(record, key)
+
+
+def _passes(rows: Iterator[_Row], epochs: int, seed: int | None) -> Iterator[_Row]:
+    if epochs == 1 and seed is None:
+        yield from rows
+        return
+    held = list(rows)
+    for order in orders(len(held), epochs, seed):
+        for i in order.tolist():
+            yield held[i]
+
+
+def _chunk(rows: list[_Row], first: int, *, keyed: bool) -> Chunk:
+    n = len(rows)
+    keys = [None if key is None else key.encode() for key, _ in rows] if keyed else [ONE_KEY.encode()] * n
+    return Chunk(keys, [value for _, value in rows], [""] * n, np.zeros(n, np.int64), np.arange(first, first + n))
