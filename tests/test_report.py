@@ -15,12 +15,14 @@ import pyarrow as pa
 import pytest
 from scipy.stats import binomtest, norm
 
-from palearn import report, tables
+from palearn import tables
 from palearn.engine.bucket import Plan
 from palearn.errors import FileFormatError
 from palearn.models.counters import CERTAIN, certain_error
+from palearn.report import overview
 from palearn.report.charts import spread
 from palearn.report.history import FIGURES, History, worst
+from palearn.report.page import page as write_page
 from tests.outputs import Job
 from tests.streams import Row, learner, plan, rows
 from tests.test_cli import run  # noqa: F401 - a fixture
@@ -122,7 +124,7 @@ def test_a_key_that_left_and_came_again_in_one_batch_takes_nothing_back(tmp_path
     Job(tmp_path, plan(learner("pa1"), max_keys=1)).run([rows(items, first=10 * i) for i, items in enumerate(turns)])
     found = read(tmp_path)
     assert [(x.seen, x.wrong) for x in (batch.learners["pa1"] for batch in found.batches)] == [(3, 3), (5, 2)]
-    assert report.summed(found)["no_change"] == 5 / 8
+    assert overview.summed(found)["no_change"] == 5 / 8
     assert "62.50 %</b> error of predicting no change" in page(tmp_path)
 
 
@@ -132,10 +134,10 @@ def test_while_no_metrics_were_written_learners_went_on(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "out" / "metrics" / f"batch_id={number}")
     found = read(tmp_path / "out")
     (newest,) = tables.metrics(tmp_path / "out").query("key.isna() and batch_id == 3 and learner == 'pa1'").itertuples()
-    told = report.summed(found)
+    told = overview.summed(found)
     assert (told["learners"]["pa1"]["n"], told["learners"]["pa1"]["mistakes"]) == (newest.n, newest.mistakes)
     assert sum(key["n"] for key in told["keys"].values()) == found.total.learners["pa1"].seen == newest.n
-    report.plot(found, tmp_path / "plot.png")
+    overview.plot(found, tmp_path / "plot.png")
 
 
 @pytest.mark.parametrize("now", [False, True], ids=["all", "now"])
@@ -206,7 +208,7 @@ class Page(HTMLParser):
 
 def page(path: Path, name: str = "page.html") -> str:
     file = path.parent / name
-    report.page(report.history(path), file)
+    write_page(overview.history(path), file)
     return file.read_text(encoding="utf-8")
 
 
@@ -341,13 +343,13 @@ def test_without_labels_there_are_no_errors_to_show(tmp_path: Path) -> None:
     Page(text)
     assert "No record had a label yet" in text
     with pytest.raises(FileFormatError, match="cannot be written: "):
-        report.page(report.history(tmp_path / "out"), tmp_path / "nowhere" / "page.html")
+        write_page(overview.history(tmp_path / "out"), tmp_path / "nowhere" / "page.html")
 
 
 def test_a_plot_without_keys_is_told(tmp_path: Path) -> None:
     Job(tmp_path / "out", two()).run([rows([("k", b"{")])])
     with pytest.raises(FileFormatError, match="no record was scored yet"):
-        report.plot(report.history(tmp_path / "out"), tmp_path / "plot.png")
+        overview.plot(overview.history(tmp_path / "out"), tmp_path / "plot.png")
 
 
 def test_report_html_on_the_command_line(run: Any, out: Path) -> None:  # noqa: F811

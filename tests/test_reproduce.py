@@ -15,12 +15,12 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 from sklearn.metrics import f1_score
 
-from benchmarks.papers import PAPERS, arow_noise, arow_synthetic, arow_text, data, page, pam, pictures, spa, two_view
-from benchmarks.papers import run as runs
-from benchmarks.papers.data import Examples
-from benchmarks.papers.protocol import f1, folds, without
-from benchmarks.papers.results import Claim, Done, Figure, Line, Panel, Results, Row, Table, box, curve, parse, plain
 from palearn import datasets
+from palearn.cli.papers import PAPERS, arow_noise, arow_synthetic, arow_text, data, page, pam, pictures, spa, two_view
+from palearn.cli.papers import run as runs
+from palearn.cli.papers.data import Examples
+from palearn.cli.papers.protocol import f1, folds, without
+from palearn.cli.papers.results import Claim, Done, Figure, Line, Panel, Results, Row, Table, box, curve, parse, plain
 from palearn.errors import FileFormatError
 from tests import naive
 from tests.test_cli import run  # noqa: F401 - a fixture

@@ -10,8 +10,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from palearn import report
 from palearn.cli import evaluate
+from palearn.report import overview
 from palearn.report.live import Watch, view
 from palearn.report.overview import errors
 from palearn.report.terminal_table import Column, Sheet, names, width
@@ -90,7 +90,7 @@ def test_a_pipe_has_room_for_all_and_columns_are_obeyed(monkeypatch: pytest.Monk
 def test_eight_learners_of_long_names_can_be_read(tmp_path: Path, room: int) -> None:
     learners = [learner(algorithm, name) for algorithm, name in zip(ALGORITHMS, LONG, strict=True)]
     Job(tmp_path, plan(*learners, window=5)).run(batches(HOSTILE, 2))
-    found = report.summary(tmp_path)
+    found = overview.summary(tmp_path)
     shown = printed(errors(found), room)
     best = min(found["learners"].values(), key=lambda x: x["error"])
     assert f"{100 * best['error']:.2f}" in " ".join(shown[:2])

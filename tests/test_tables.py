@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palearn import report, tables
+from palearn import tables
 from palearn.engine import result_rows
 from palearn.engine.bucket import Bucket
 from palearn.errors import FileFormatError
+from palearn.report import overview
 from tests.outputs import Job
 from tests.streams import Row, chunk, learner, plan, rows
 
@@ -90,7 +91,7 @@ def test_a_folder_without_tables_is_told(tmp_path: Path) -> None:
 
 
 def test_summary(out: Path) -> None:
-    found = report.summary(out)
+    found = overview.summary(out)
     assert {name: found["records"][name] for name in ("records", "learned", "scored", "rejected")} == {
         "records": 10, "learned": 9, "scored": 0, "rejected": 1,
     }  # fmt: skip
@@ -108,5 +109,5 @@ def test_summary(out: Path) -> None:
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_plot(out: Path, tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"plot.{suffix}"
-    report.plot(report.history(out), file)
+    overview.plot(overview.history(out), file)
     assert file.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")

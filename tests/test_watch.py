@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from palearn import report, tables
+from palearn import tables
+from palearn.report import overview
 from palearn.report.live import Watch, follow, view
 from tests.outputs import Job
 from tests.streams import learner, plan, rows
@@ -27,7 +28,7 @@ def test_a_reading_is_what_the_report_says(tmp_path: Path) -> None:
     Job(tmp_path, two()).run(batches())
     watch = Watch(tmp_path, keys=2)
     assert watch.read()
-    found, wanted = watch.reading(), report.summary(tmp_path)
+    found, wanted = watch.reading(), overview.summary(tmp_path)
     assert found is not None
     assert (found["batches"], found["batch"], found["keys"]) == (4, 3, 3)
     assert found["records"]["all"] == wanted["records"]

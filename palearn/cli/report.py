@@ -16,19 +16,20 @@ def report(
     json: Json = False,
 ) -> None:
     """Show the records' fates and the error of every learner and key."""
-    from palearn import report as reports
+    from palearn.report import overview
+    from palearn.report.page import page
 
-    history = reports.history(out)
+    history = overview.history(out)
     if plot is not None:
-        reports.plot(history, plot)
+        overview.plot(history, plot)
     if html is not None:
-        reports.page(history, html)
-    found = reports.summed(history)
+        page(history, html)
+    found = overview.summed(history)
     if json:
         print_json(found)
         return
-    console.print(reports.fates(found), highlight=False)
-    console.print(reports.errors(found))
+    console.print(overview.fates(found), highlight=False)
+    console.print(overview.errors(found))
 
 
 @app.command()

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.papers import PAPERS
+from palearn.cli.papers import PAPERS
 from palearn.cli.shared import Json, app, console, print_json, print_rows, progress, save, usage
 from palearn.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from benchmarks.papers.results import Results
+    from palearn.cli.papers.results import Results
 
 
 @app.command()
@@ -41,7 +41,7 @@ def reproduce(
         usage(f"--write takes the name of a page, X.md, got {str(write)!r}")
     found = _earlier(results) if results is not None else _measured(list(dict.fromkeys(papers or PAPERS)), data)
     if plot is not None or write is not None:
-        from benchmarks.papers import page, pictures
+        from palearn.cli.papers import page, pictures
 
         if plot is not None:
             pictures.draw(found, plot)
@@ -49,7 +49,7 @@ def reproduce(
             pictures.draw(found, write.with_suffix(""))
             save(write, page.render(found, write.stem))
     if json:
-        from benchmarks.papers.results import plain
+        from palearn.cli.papers.results import plain
 
         print_json(plain(found))
     else:
@@ -57,7 +57,7 @@ def reproduce(
 
 
 def _earlier(path: Path) -> "Results":
-    from benchmarks.papers.results import parse
+    from palearn.cli.papers.results import parse
 
     try:
         return parse(path.read_bytes())
@@ -66,7 +66,7 @@ def _earlier(path: Path) -> "Results":
 
 
 def _measured(papers: list[str], data: Path | None) -> "Results":
-    from benchmarks.papers import run
+    from palearn.cli.papers import run
 
     plan = run.plan(papers, data)
     with progress("parts") as bar:
@@ -77,7 +77,7 @@ def _measured(papers: list[str], data: Path | None) -> "Results":
 
 
 def _show(found: "Results") -> None:
-    from benchmarks.papers.page import cell, verdict
+    from palearn.cli.papers.page import cell, verdict
 
     for parts in found.papers.values():
         for part in parts:

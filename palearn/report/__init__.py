@@ -1,6 +1,1 @@
-"""What people look at: sums and tables for the terminal, a plot, and one page of everything."""
-
-from palearn.report.overview import errors, fates, history, plot, summary, summed
-from palearn.report.page import page
-
-__all__ = ["errors", "fates", "history", "page", "plot", "summary", "summed"]
+"""What people look at: sums and tables for the terminal, plots, one page of everything, and the live view."""

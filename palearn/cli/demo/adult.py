@@ -5,9 +5,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from palearn import datasets, report
+from palearn import datasets
 from palearn.cli.demo import steps
 from palearn.kafka.produce import produce
+from palearn.report import overview
 from palearn.report.terminal_table import Column, Sheet
 from palearn.tables import weights
 
@@ -45,14 +46,14 @@ def _stream_and_replay(console: Console, checkout: Path, folder: Path) -> None:
 
 def _show(console: Console, out: Path) -> None:
     console.print("\nError of each occupation's models, test-then-train, beside predicting no change", highlight=False)
-    found = report.summary(out)
-    console.print(report.fates(found), highlight=False)
-    console.print(report.errors(found))
+    found = overview.summary(out)
+    console.print(overview.fates(found), highlight=False)
+    console.print(overview.errors(found))
     key, learner = SHOWN
     console.print(f"\nStrongest weights of {learner} for {key} (+: earns over 50,000 a year)", highlight=False)
     strongest = weights.strongest(out, weights.Choice(key), learner=learner)
     features = Column("feature", [x.feature for x in strongest], "text")
     console.print(Sheet((features, Column("weight", [f"{x.weight:+.3f}" for x in strongest]))))
     picture = out.parent / "error.png"
-    report.plot(report.history(out), picture)
+    overview.plot(overview.history(out), picture)
     console.print(f"Tables (Parquet): {out}\nPlot of the rolling error: {picture}", highlight=False, soft_wrap=True)

@@ -16,11 +16,12 @@ from zlib import crc32
 import msgspec
 from rich.console import Console
 
-from palearn import datasets, report
+from palearn import datasets
 from palearn.cli.demo import steps
 from palearn.errors import StreamError
 from palearn.kafka.produce import produce
 from palearn.records import Record
+from palearn.report import overview
 from palearn.report.terminal_table import Column, Sheet
 from palearn.tables import reading
 
@@ -185,10 +186,10 @@ def scores(predictions: "pd.DataFrame") -> "pd.DataFrame":
 
 def _show(console: Console, out: Path, sent: int) -> None:
     """Print what became of the records, and the learners beside the paper's."""
-    found = report.summary(out)
+    found = overview.summary(out)
     learned, scored = found["records"]["learned"], found["records"]["scored"]
     if learned + scored != sent:
-        message = f"{sent:,} records were sent, and became: {report.fates(found)}"
+        message = f"{sent:,} records were sent, and became: {overview.fates(found)}"
         raise StreamError(message)
     console.print(
         f"\nOf {sent:,} records {learned:,} were learned, and {scored} only scored: images without any term.\n"

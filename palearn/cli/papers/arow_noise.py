@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse, stats
 
-from benchmarks.papers import data
-from benchmarks.papers.data import Examples
-from benchmarks.papers.protocol import (
+from palearn.cli.papers import data
+from palearn.cli.papers.data import Examples
+from palearn.cli.papers.protocol import (
     Options,
     Part,
     error,
@@ -21,7 +21,7 @@ from benchmarks.papers.protocol import (
     random,
     without,
 )
-from benchmarks.papers.results import Claim, Figure, Line, Panel, Row, Table
+from palearn.cli.papers.results import Claim, Figure, Line, Panel, Row, Table
 from palearn.types import FloatArray
 
 FOLDS = 10
