@@ -66,8 +66,8 @@ def by_columns(path: Path, plan: Any, names: list[str] | None, epochs: int, seed
 @contextmanager
 def small_blocks(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "BLOCK_BYTES", size)
-        patch.setattr(lines, "_BUFFER_BYTES", size)
+        patch.setattr(text_lines, "BLOCK_BYTES", size)
+        patch.setattr(text_lines, "_BUFFER_BYTES", size)
         yield
 
 

@@ -20,6 +20,8 @@ PATHS = [
     "palearn.model.make",
     "palearn.matrix.MatrixModel",
     "palearn.evaluate.evaluate",
+    "palearn.search.Plan",
+    "palearn.search.candidates",
     "palearn.search.search",
     "palearn.tables.latest_models",
     "palearn.tables.metrics",
