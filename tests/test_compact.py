@@ -23,7 +23,7 @@ from palearn.config import parse
 from palearn.engine import result_rows
 from palearn.engine.bucket import Bucket, Chunk
 from palearn.errors import ConfigError
-from palearn.spark import checkpoint
+from palearn.tables import locks
 from palearn.tables.compaction import compact
 from palearn.tables.folder import Folder
 from palearn.tables.store import Store
@@ -183,7 +183,7 @@ def test_an_output_is_compacted_once_at_a_time(tmp_path: Path, monkeypatch: pyte
         said.append(str(told.value))
         real(self, *places)
 
-    monkeypatch.setattr(checkpoint, "_DYING_S", 0.0)
+    monkeypatch.setattr(locks, "_DYING_S", 0.0)
     monkeypatch.setattr(Folder, "exchange", exchange)
     compact(str(out), keep=BATCHES - 1)
     assert said

@@ -127,7 +127,7 @@ def test_libsvm_bad_lines_are_named_and_do_not_stop_the_others(
 def test_a_line_without_end_is_a_bad_line_and_is_not_held_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files.text, "MAX_LINE_BYTES", 20)
+    monkeypatch.setattr(files.text_lines, "MAX_LINE_BYTES", 20)
     path = write(tmp_path / "a.libsvm", "1 1:1\n1 " + "1:1 " * 100 + "\n-1 1:1 2:1 3:1 4:12\n1 1:1")
     assert summary(path) == [(1, 1), (2, "too_large"), (3, -1), (4, 1)]
     table = write(tmp_path / "a.csv", "x,label\n1,a\n" + "1" * 70 + ",b\n2,c\n")

@@ -283,7 +283,7 @@ def test_rows_that_hold_nothing_are_refused(tmp_path: Path) -> None:
 def test_a_text_that_many_rows_share_counts_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(files.text, "MAX_LINE_BYTES", 10_000)
+    monkeypatch.setattr(files.text_lines, "MAX_LINE_BYTES", 10_000)
     texts = pa.array(["x" * 9_000, "y" * 20_000, "z"])
     numbers = pa.array([0, 0, 1, 2] * 50, pa.int8())
     column = pa.DictionaryArray.from_arrays(numbers, texts)

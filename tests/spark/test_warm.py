@@ -121,7 +121,7 @@ def export(spark: SparkSession, checkpoint: Folder, out: Folder) -> int:
 def begin(spark: SparkSession, chosen: Config, models: str | Path | None) -> None:
     """Begin as the job does, without a broker."""
     with claimed(chosen):
-        warm_job.begin(spark, chosen, None if models is None else str(models))
+        warm_job.begin_warm(spark, chosen, None if models is None else str(models))
 
 
 def starting(offsets: dict[str, dict[str, int]]) -> str:
