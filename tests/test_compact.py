@@ -145,7 +145,7 @@ def test_a_kill_in_the_middle_loses_nothing(tmp_path: Path) -> None:
     # Killed at one after the other of its changes to the file system.
     script = """
 import os, signal, sys
-from palearn import compact
+from palearn.tables import compaction
 from palearn.tables.folder import Folder
 left = int(sys.argv[2])
 def counted(real):
@@ -159,7 +159,7 @@ def counted(real):
 Folder.exchange = counted(Folder.exchange)
 Folder.discard = counted(Folder.discard)
 Folder.table_file = counted(Folder.table_file)
-compact.compact(sys.argv[1], keep=2, latest=["metrics"])
+compaction.compact(sys.argv[1], keep=2, latest=["metrics"])
 """
     random.seed(3)
     for steps in sorted(random.sample(range(30), 6)):

@@ -74,7 +74,7 @@ def test_a_broker_s_life(tmp_path: Path) -> None:
 
 def test_it_survives_the_process_that_started_it_and_a_kill(tmp_path: Path) -> None:
     port, data = free_port_pair(), tmp_path / "data"
-    code = "import sys; from palearn.kafka import broker; broker.start(int(sys.argv[1]), sys.argv[2])"
+    code = "import sys; from palearn.kafka import local_broker; local_broker.start(int(sys.argv[1]), sys.argv[2])"
     try:
         subprocess.run([sys.executable, "-c", code, str(port), str(data)], check=True)
         pid = local_broker.status(port, data).pid
