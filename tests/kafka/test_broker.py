@@ -150,7 +150,7 @@ def listening(pid: int) -> set[tuple[str, int]]:
 
 @pytest.fixture
 def broker_port(broker: str) -> int:
-    return int(local_broker.rpartition(":")[2])
+    return int(broker.rpartition(":")[2])
 
 
 def test_a_stale_process_file_is_no_broker(tmp_path: Path) -> None:
