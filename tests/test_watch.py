@@ -12,6 +12,7 @@ from rich.console import Console
 from palearn import tables
 from palearn.report import overview
 from palearn.report.live import Watch, follow, view
+from palearn.tables import reading
 from tests.outputs import Job
 from tests.streams import learner, plan, rows
 from tests.test_cli import run  # noqa: F401 - a fixture
@@ -55,7 +56,7 @@ def test_only_new_batches_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         opened.append((table, options["batch"]))
         return read(path, table, schema, **options)
 
-    monkeypatch.setattr(tables, "columns", counting)
+    monkeypatch.setattr(reading, "columns", counting)
     job, stream = Job(tmp_path, two()), batches()
     watch = Watch(tmp_path)
     for number, batch in enumerate(stream):
