@@ -94,7 +94,7 @@ def test_a_packed_job_on_a_cluster_writes_what_local_mode_writes(
         (executor,) = (tmp_path / f"worker-{number}").glob("app-*/*/")
         ran = {Path(line) for line in (executor / "modules.txt").read_text(encoding="utf-8").splitlines()}
         (packed,) = executor.glob("environment/lib/python*/site-packages/palearn")
-        assert {packed / "bucket.py", packed / "codec.py", packed / "spark/stateful.py"} <= ran
+        assert {packed / "engine/bucket.py", packed / "models/codec.py", packed / "spark/operator.py"} <= ran
         assert not [path for path in ran if path.is_relative_to(ROOT / "palearn")], "the source tree was on the path"
 
 
