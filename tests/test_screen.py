@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from palearn.cli import evaluate
+from palearn.cli.evaluate import _table
 from palearn.report import overview
 from palearn.report.live import Watch, view
 from palearn.report.overview import errors
@@ -138,7 +138,7 @@ def test_an_evaluation_of_eight_learners_can_be_read(room: int) -> None:
     ]  # fmt: skip
     out = {"n": 100, "mistakes": [chance.randrange(100) for _ in rows]}
     order = sorted(range(8), key=lambda i: rows[i]["error"])
-    lines = printed(evaluate._table({"learners": rows, "holdout": out}, order), room)
+    lines = printed(_table({"learners": rows, "holdout": out}, order), room)
     table = [line for line in lines if line.split()[:1] and line.split()[0] in ALGORITHMS]
     assert [line.split()[0] for line in table] == [ALGORITHMS[i] for i in order]
     for line, i in zip(table, order, strict=True):
