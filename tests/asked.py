@@ -10,7 +10,7 @@ import palearn
 from palearn.engine import result_rows
 from palearn.engine.bucket import Bucket, Plan
 from tests.streams import Row, chunk, learner, plan, rows
-from tests.test_tables import write
+from tests.tables.test_reading import write
 from tests.variants import flat
 
 HOSTILE = 'it\'s "a" `b` \\n $x {y} [z*] ?%41 <i>[red]\n\x1b[31m\U000e0041 é'

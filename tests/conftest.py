@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from palearn import cli
 from palearn.kafka import local_broker as kafka_broker
 from tests import archives
 
@@ -81,6 +82,23 @@ def free_port_pair() -> int:
                 continue
             return port
     raise AssertionError("no two free ports in a row")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """A function that runs the command as a shell does, in this process: status, standard output, standard error."""
+
+    def palearn(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["palearn", *arguments])
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(bool(end.code))
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return palearn
 
 
 @pytest.fixture(scope="session")

@@ -97,11 +97,12 @@ def test_processes_change_nothing(file: Path) -> None:
 
 def test_the_processes_of_a_search_that_is_killed_end_too(file: Path) -> None:
     code = (
-        "import sys; from tests.test_search import plan; from palearn.evaluate.grid_search import search\n"
+        "import sys; from tests.evaluate.test_grid_search import plan\n"
+        "from palearn.evaluate.grid_search import search\n"
         "many = plan(sys.argv[1], ['pa1'], {'C': [k / 50 for k in range(1, 200)]})\n"
         "search(many, processes=2)"
     )
-    with subprocess.Popen([sys.executable, "-c", code, str(file)], cwd=Path(__file__).parents[1]) as process:
+    with subprocess.Popen([sys.executable, "-c", code, str(file)], cwd=Path(__file__).parents[2]) as process:
         until = time.monotonic() + 60
         while len(family(process.pid)) < 4:  # itself, two workers, and what follows their resources
             assert process.poll() is None

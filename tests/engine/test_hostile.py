@@ -33,8 +33,7 @@ from palearn.models import codec
 from palearn.records import REASONS, Record
 from palearn.tables import weights
 from tests.streams import chunk, learner, plan, rows, seconds
-from tests.test_cli import run  # noqa: F401 - a fixture
-from tests.test_tables import write
+from tests.tables.test_reading import write
 
 MB = 2**20
 #: Names and keys that mean something to a shell, a path, a page, a terminal, a plot or a table.
@@ -488,7 +487,7 @@ def test_names_come_back_as_they_were_and_become_no_path(named: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_are_shown_as_text(name: str, named: Path, run: Any) -> None:  # noqa: F811
+def test_names_are_shown_as_text(name: str, named: Path, run: Any) -> None:
     if "\0" in name:
         return  # no program can be given such a word
     status, out, err = run("models", str(named), "--key", name)
@@ -497,7 +496,7 @@ def test_names_are_shown_as_text(name: str, named: Path, run: Any) -> None:  # n
     assert "\0" not in out
 
 
-def test_lists_reports_and_plots_show_names_as_text(named: Path, run: Any) -> None:  # noqa: F811
+def test_lists_reports_and_plots_show_names_as_text(named: Path, run: Any) -> None:
     for command in (["models", str(named)], ["report", str(named)]):
         status, out, err = run(*command)
         assert (status, err) == (0, "")
@@ -512,7 +511,7 @@ def test_lists_reports_and_plots_show_names_as_text(named: Path, run: Any) -> No
     assert "<script>" not in page
 
 
-def test_a_plot_s_title_is_no_formula_and_no_markup(named: Path, run: Any) -> None:  # noqa: F811
+def test_a_plot_s_title_is_no_formula_and_no_markup(named: Path, run: Any) -> None:
     """The largest key stands in the plot's title."""
     for number, name in enumerate(NAMES):
         bucket = Bucket(plan(learner("arow")))
@@ -526,7 +525,7 @@ def test_a_plot_s_title_is_no_formula_and_no_markup(named: Path, run: Any) -> No
         assert "<script>" not in (out / "plot.svg").read_text()
 
 
-def test_evaluate_shows_hostile_keys(tmp_path: Path, run: Any) -> None:  # noqa: F811
+def test_evaluate_shows_hostile_keys(tmp_path: Path, run: Any) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"label": 1, "features": {"user": name, name: 2}}) + "\n" for name in NAMES))
     status, out, err = run("evaluate", str(path), "--key", "user")

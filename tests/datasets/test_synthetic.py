@@ -13,7 +13,6 @@ from palearn.errors import ConfigError
 from palearn.evaluate.prequential import Examples, race, settings_of
 from palearn.learners import Learner
 from palearn.records import decode_value
-from tests.test_cli import run  # noqa: F401 - a fixture
 
 
 def values(stream: Stream, first: int, stop: int) -> list[Any]:
@@ -105,7 +104,7 @@ def test_what_no_stream_can_be(wrong: dict[str, Any]) -> None:
         Stream(**wrong)
 
 
-def test_generate_writes_what_evaluate_reads(run: Any, tmp_path: Any) -> None:  # noqa: F811
+def test_generate_writes_what_evaluate_reads(run: Any, tmp_path: Any) -> None:
     path = tmp_path / "made.jsonl"
     assert run("generate", "--records", "1500", "--keys", "3", "--seed", "9", "--out", str(path)) == (0, "", "")
     assert path.read_bytes().splitlines() == list(Stream(keys=3, seed=9).values(0, 1500))

@@ -18,7 +18,7 @@ from palearn.learners import LEARNERS, Learner
 from palearn.learners.registry import SECOND_ORDER
 from palearn.records import decode_value, encode
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))

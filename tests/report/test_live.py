@@ -14,9 +14,8 @@ from palearn.report import overview
 from palearn.report.live import Watch, follow, view
 from palearn.tables import reading
 from tests.outputs import Job
+from tests.report.test_report import HOSTILE, batches, two
 from tests.streams import learner, plan, rows
-from tests.test_cli import run  # noqa: F401 - a fixture
-from tests.test_report import HOSTILE, batches, two
 
 
 def shown(watch: Watch, width: int = 100) -> str:
@@ -154,7 +153,7 @@ def test_names_are_text_and_eight_learners_fit(tmp_path: Path) -> None:
             assert f"{100 * error:.1f}" in told
 
 
-def test_on_the_command_line(run: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_on_the_command_line(run: Any, tmp_path: Path) -> None:
     status, text, error = run("watch", str(tmp_path / "out"), "--once")
     assert (status, text, error.count("\n")) == (1, "", 1)
     assert "no whole batch yet" in error

@@ -14,10 +14,9 @@ from palearn import tables
 from palearn.errors import ConfigError
 from palearn.evaluate import predict
 from tests.asked import KINDS, questions, same
+from tests.evaluate.test_predict import scored
 from tests.spark.conftest import Message
 from tests.streams import bits, rows
-from tests.test_cli import run  # noqa: F401 - a fixture
-from tests.test_predict import scored
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -167,7 +166,7 @@ def test_what_cannot_be_scored_is_told(
 @pytest.mark.parametrize("kind", KINDS)
 def test_spark_sql_finds_what_the_command_shows(
     spark: SparkSession,
-    run: Any,  # noqa: F811
+    run: Any,
     outputs: dict[str, Path],
     kind: str,
 ) -> None:

@@ -20,7 +20,6 @@ from palearn.models.keyed import Models
 from palearn.models.state import Settings
 from tests.asked import KINDS, write_models
 from tests.streams import Row, bits, chunk, learner, plan, rows
-from tests.test_cli import run  # noqa: F401 - a fixture
 from tests.variants import VARIANTS, Variant
 
 KEYS = ("a", "ключ", "c")
@@ -279,14 +278,14 @@ def by_hand(file: Path, batch: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("batch", [0, 2])
-def test_json_lines_on_standard_output(run: Any, out: Path, file: Path, batch: int) -> None:  # noqa: F811
+def test_json_lines_on_standard_output(run: Any, out: Path, file: Path, batch: int) -> None:
     status, text, err = run("predict", str(out), str(file), "--key", "user", "--batch", str(batch))
     assert status == 0
     assert bits([json.loads(line) for line in text.splitlines()]) == bits(by_hand(file, batch))
     assert err.startswith("20 of 25 records scored; error arow 0.")
 
 
-def test_files_of_each_kind_hold_the_same(run: Any, out: Path, file: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_files_of_each_kind_hold_the_same(run: Any, out: Path, file: Path, tmp_path: Path) -> None:
     expected = by_hand(file, 2)
     for suffix in ("jsonl", "csv", "parquet"):
         path = tmp_path / f"said.{suffix}"
@@ -322,7 +321,7 @@ def test_files_of_each_kind_hold_the_same(run: Any, out: Path, file: Path, tmp_p
     }  # fmt: skip
 
 
-def test_models_of_one_key_need_no_key(run: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_models_of_one_key_need_no_key(run: Any, tmp_path: Path) -> None:
     stream = rows([("all", {"label": 1 - 2 * (i % 2), "features": {str(i % 3): 1 + i}}) for i in range(9)])
     folder = write_models(tmp_path / "out", plan(learner("pa1")), [stream])
     file = tmp_path / "x.libsvm"
@@ -333,7 +332,7 @@ def test_models_of_one_key_need_no_key(run: Any, tmp_path: Path) -> None:  # noq
     assert err.startswith("2 of 2 records scored; error pa1 ")
 
 
-def test_a_table_needs_no_labels_and_its_columns_may_be_said(run: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_a_table_needs_no_labels_and_its_columns_may_be_said(run: Any, tmp_path: Path) -> None:
     stream = rows([("all", {"label": 1 - 2 * (i % 2), "features": {"a": i, f"zip={i % 3}": 1}}) for i in range(9)])
     folder = write_models(tmp_path / "out", plan(learner("pa1")), [stream])
     file, same = tmp_path / "x.csv", tmp_path / "x.jsonl"
@@ -364,7 +363,7 @@ def test_a_table_needs_no_labels_and_its_columns_may_be_said(run: Any, tmp_path:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_be_is_one_line(
-    run: Any,  # noqa: F811
+    run: Any,
     out: Path,
     file: Path,
     tmp_path: Path,

@@ -16,8 +16,8 @@ from palearn.report.live import Watch, view
 from palearn.report.overview import errors
 from palearn.report.terminal_table import Column, Sheet, names, width
 from tests.outputs import Job
+from tests.report.test_report import HOSTILE, batches
 from tests.streams import learner, plan
-from tests.test_report import HOSTILE, batches
 
 ALGORITHMS = ("pa", "pa1", "pa2", "perceptron", "arow", "cw", "scw1", "nherd")
 LONG = (

@@ -15,8 +15,8 @@ from palearn.models import codec, from_table
 from palearn.models.keyed import Models
 from palearn.tables.schemas import MODELS
 from tests.golden import rebuild
+from tests.models.test_codec import GOLDEN
 from tests.streams import Row, bits, chunk, learner, plan, rows, run
-from tests.test_codec import GOLDEN
 from tests.variants import VARIANTS, Variant, flat
 
 KEYS = ("a", "ключ", "c")

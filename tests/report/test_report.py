@@ -25,7 +25,6 @@ from palearn.report.history import FIGURES, History, worst
 from palearn.report.page import page as write_page
 from tests.outputs import Job
 from tests.streams import Row, learner, plan, rows
-from tests.test_cli import run  # noqa: F401 - a fixture
 
 VOID = {"meta", "br"}
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}\u202e\n&amp;")
@@ -352,7 +351,7 @@ def test_a_plot_without_keys_is_told(tmp_path: Path) -> None:
         overview.plot(overview.history(tmp_path / "out"), tmp_path / "plot.png")
 
 
-def test_report_html_on_the_command_line(run: Any, out: Path) -> None:  # noqa: F811
+def test_report_html_on_the_command_line(run: Any, out: Path) -> None:
     file = out.parent / "report.html"
     status, text, _ = run("report", str(out), "--html", str(file))
     assert (status, "all keys" in text) == (0, True)

@@ -17,7 +17,7 @@ import yaml
 from palearn.cli import app, stream
 from palearn.config import load
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text(encoding="utf-8")
 PIN = re.compile(r":v?\d+\.\d+\.\d+")
 BIN = Path(sys.executable).parent

@@ -18,7 +18,7 @@ from palearn.learners import Learner
 from palearn.models.state import Settings
 from palearn.records import record_key
 from palearn.river import AROWClassifier, PAClassifier, PAMClassifier, SPAClassifier
-from tests.test_assembly import chunk
+from tests.engine.test_join import chunk
 
 PEOPLE = 3000
 Person = tuple[str, dict[str, float], bool | str]

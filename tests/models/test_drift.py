@@ -20,7 +20,6 @@ from palearn.records import Record
 from tests import streams
 from tests.streams import ALL_TABLES, Row, assert_same, plan, rows
 from tests.streams import run as run_stream
-from tests.test_cli import run  # noqa: F401 - a fixture
 
 #: Tells of drifts within few examples.
 QUICK = {"threshold": 3.0, "delta": 0.01, "min_records": 5}
@@ -266,7 +265,7 @@ def test_one_model_and_evaluate_agree() -> None:
     assert "drifts" not in evaluate(given, "arow")
 
 
-def test_the_command_line_takes_an_action_or_its_options(run: Any) -> None:  # noqa: F811
+def test_the_command_line_takes_an_action_or_its_options(run: Any) -> None:
     for word, drift_ in (("relax", "relax"), ("{action: relax, threshold: 5e0}", {"action": "relax", "threshold": 5})):
         status, out, _ = run("evaluate", "internet_ads", "--learner", "arow", "--drift", word, "--json")
         expected = evaluate(datasets.path("internet_ads"), "arow", drift=drift_)

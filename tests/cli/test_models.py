@@ -9,7 +9,6 @@ import duckdb
 import pytest
 
 from tests.asked import HOSTILE, KINDS, questions, same
-from tests.test_cli import run  # noqa: F401 - a fixture
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -22,7 +21,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def told(run: Any, outputs: dict[str, Path]) -> Any:  # noqa: F811
+def told(run: Any, outputs: dict[str, Path]) -> Any:
     def call(kind: str, *options: str) -> list[dict[str, Any]]:
         status, out, err = run("models", str(outputs[kind]), *options, "--json")
         assert (status, err) == (0, "")
@@ -88,7 +87,7 @@ def test_keys_as_of_a_batch(told: Any) -> None:
     assert {x["learners"] for x in told("binary", "--learner", "careful")} == {1}
 
 
-def test_for_people(run: Any, outputs: dict[str, Path]) -> None:  # noqa: F811
+def test_for_people(run: Any, outputs: dict[str, Path]) -> None:
     strongest = run("models", str(outputs["binary"]), "--key", "a")[1]
     assert all(word in strongest for word in ("careful", "only 0", "deviations", " - "))
     first_order = run("models", str(outputs["binary"]), "--key", "a", "--learner", "careful")[1]
@@ -119,7 +118,7 @@ def test_for_people(run: Any, outputs: dict[str, Path]) -> None:  # noqa: F811
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_is_not_there_is_told(
-    run: Any,  # noqa: F811
+    run: Any,
     outputs: dict[str, Path],
     options: list[str],
     status: int,
@@ -131,7 +130,7 @@ def test_what_is_not_there_is_told(
 
 
 @every_kind
-def test_duckdb_finds_the_same(run: Any, told: Any, outputs: dict[str, Path], kind: str) -> None:  # noqa: F811
+def test_duckdb_finds_the_same(run: Any, told: Any, outputs: dict[str, Path], kind: str) -> None:
     for options in questions(KINDS[kind]):
         status, out, _ = run("models", str(outputs[kind]), *options, "--sql", "--json")
         assert status == 0
@@ -140,7 +139,7 @@ def test_duckdb_finds_the_same(run: Any, told: Any, outputs: dict[str, Path], ki
         assert same(duckdb.sql(json.loads(out)["duckdb"]).fetchall(), expected), options
 
 
-def test_a_folder_that_duckdb_cannot_name_is_told(run: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_a_folder_that_duckdb_cannot_name_is_told(run: Any, tmp_path: Path) -> None:
     out = KINDS["binary"].write(tmp_path / "a\\b")
     assert run("models", str(out), "--json")[0] == 0
     status, text, err = run("models", str(out), "--sql")
@@ -148,7 +147,7 @@ def test_a_folder_that_duckdb_cannot_name_is_told(run: Any, tmp_path: Path) -> N
     assert "takes the backslash" in err
 
 
-def test_the_printed_queries_are_those_of_the_json(run: Any, outputs: dict[str, Path]) -> None:  # noqa: F811
+def test_the_printed_queries_are_those_of_the_json(run: Any, outputs: dict[str, Path]) -> None:
     arguments = ["models", str(outputs["hostile"]), "--key", HOSTILE, "--sql"]
     printed, queries = run(*arguments)[1], json.loads(run(*arguments, "--json")[1])
     assert printed == "".join(

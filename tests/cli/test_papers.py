@@ -23,9 +23,8 @@ from palearn.cli.papers.protocol import f1, folds, without
 from palearn.cli.papers.results import Claim, Done, Figure, Line, Panel, Results, Row, Table, box, curve, parse, plain
 from palearn.errors import FileFormatError
 from tests import naive
-from tests.test_cli import run  # noqa: F401 - a fixture
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reproduction.md"
 COMMITTED = sorted((ROOT / "benchmarks/results").glob("papers-*.json"))[-1]
 SEED = 20261128
@@ -367,7 +366,7 @@ def test_the_page_has_its_pictures() -> None:
 # The command.
 
 
-def test_a_paper_with_data_that_ship(run: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_a_paper_with_data_that_ship(run: Any, tmp_path: Path) -> None:
     """The figures are those of the committed results, which another run has made."""
     status, text, error = run("reproduce", "two-view", "--plot", str(tmp_path), "--json")
     assert status == 0, error
@@ -382,7 +381,7 @@ def test_a_paper_with_data_that_ship(run: Any, tmp_path: Path) -> None:  # noqa:
     assert "webkb_course/page.svm.gz, webkb_course/link.svm.gz" in found["missing"][0]
 
 
-def test_what_is_missing_is_told_with_where_it_is_to_be_had(run: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_what_is_missing_is_told_with_where_it_is_to_be_had(run: Any, tmp_path: Path) -> None:
     for options, where in (((), "--data"), (("--data", str(tmp_path)), str(tmp_path))):
         status, text, error = run("reproduce", "spa", *options)
         assert (status, text) == (1, "")
@@ -410,7 +409,7 @@ def test_every_part_s_data_sets_are_known() -> None:
     ],
     ids=["bupa-word", "bupa-empty", "crx", "webkb", "mnist", "usps"],
 )
-def test_a_file_of_something_else_is_named(run: Any, tmp_path: Path, name: str, content: bytes) -> None:  # noqa: F811
+def test_a_file_of_something_else_is_named(run: Any, tmp_path: Path, name: str, content: bytes) -> None:
     source = next(key for key, value in data.SOURCES.items() if name in value.files)
     for file in data.SOURCES[source].files:
         write(tmp_path, file, content)
@@ -429,13 +428,13 @@ def test_a_file_of_something_else_is_named(run: Any, tmp_path: Path, name: str, 
     ],
     ids=["paper", "results", "page", "folder"],
 )
-def test_wrong_use(run: Any, arguments: list[str], told: str) -> None:  # noqa: F811
+def test_wrong_use(run: Any, arguments: list[str], told: str) -> None:
     status, text, error = run("reproduce", *arguments)
     assert (status, text) == (2, "")
     assert told in " ".join(re.sub("[│╭╮╰╯─]", " ", error).split())
 
 
-def test_results_of_an_earlier_run_are_shown_and_written(run: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_results_of_an_earlier_run_are_shown_and_written(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(plain(RESULTS)))
     status, text, error = run("reproduce", "--results", str(path), "--write", str(tmp_path / "page.md"))

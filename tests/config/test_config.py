@@ -11,7 +11,7 @@ import yaml
 from palearn import config
 from palearn.errors import ConfigError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = sorted(
     path
     for folder in ("conf", "docker")

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from palearn import cli
-from tests.test_tables import out  # noqa: F401 - a fixture
+from tests.tables.test_reading import out  # noqa: F401 - a fixture
 
 FIELDS = {"learner", "params", "n", "mistakes", "error", "updates", "weight_l2", "seconds"}
 
@@ -26,25 +26,6 @@ def commands() -> list[list[str]]:
 
     walk(typer.main.get_command(cli.app), [])
     return found
-
-
-def palearn(
-    *arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    """Run the command as a shell does, in this process; return status, standard output and error."""
-    monkeypatch.setattr(sys, "argv", ["palearn", *arguments])
-    try:
-        cli.main()
-        status = 0
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(bool(end.code))
-    told = capsys.readouterr()
-    return status, told.out, told.err
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    return lambda *arguments: palearn(*arguments, monkeypatch=monkeypatch, capsys=capsys)
 
 
 @pytest.fixture

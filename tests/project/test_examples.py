@@ -10,9 +10,9 @@ import pytest
 
 from tests import notebooks
 from tests.asked import KINDS
-from tests.test_tables import out  # noqa: F401 - a fixture
+from tests.tables.test_reading import out  # noqa: F401 - a fixture
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_notebook_prints_what_stands_in_it(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from palearn.errors import FileFormatError, RecordError
 from palearn.files import arrow, csv
 from palearn.records import Record
 from tests.streams import seconds
-from tests.test_cli import run  # noqa: F401 - a fixture
 
 
 def good(path: Path, **options: Any) -> list[Record]:
@@ -129,7 +128,7 @@ def test_the_guess_is_made_from_the_beginning(tmp_path: Path, monkeypatch: pytes
     assert files.kinds(path)["x"] == "text"
 
 
-def test_evaluate_shows_what_columns_are_and_takes_another_word(table: Path, run: Any) -> None:  # noqa: F811
+def test_evaluate_shows_what_columns_are_and_takes_another_word(table: Path, run: Any) -> None:
     status, out, err = run("evaluate", str(table), "--column", "zip=text", "--column", "id=ignore")
     assert (status, "4 examples" in out) == (0, True)
     told = "age number, job text, urgent boolean, zip text, label, id ignore, mixed number"
@@ -140,7 +139,7 @@ def test_evaluate_shows_what_columns_are_and_takes_another_word(table: Path, run
     assert (status, "--column takes NAME=KIND" in err) == (2, True)
 
 
-def test_a_held_out_file_s_columns_are_those_of_the_first(tmp_path: Path, run: Any) -> None:  # noqa: F811
+def test_a_held_out_file_s_columns_are_those_of_the_first(tmp_path: Path, run: Any) -> None:
     train, test = tmp_path / "a.csv", tmp_path / "b.csv"
     train.write_text("x,label\n" + "red,1\nblue,-1\n7,1\n" * 4)
     test.write_text("x,label\n7,1\n7,1\n")  # numbers by themselves, one of three texts beside the first
@@ -148,7 +147,7 @@ def test_a_held_out_file_s_columns_are_those_of_the_first(tmp_path: Path, run: A
     assert (status, json.loads(out)["holdout"]["mistakes"]) == (0, [0])
 
 
-def test_standard_input_is_a_file(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:  # noqa: F811
+def test_standard_input_is_a_file(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     def piped(content: bytes) -> None:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
 

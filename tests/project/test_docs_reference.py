@@ -21,7 +21,7 @@ from palearn.learners import LEARNERS, Learner, drift_test
 from palearn.learners.hyperparameters import Parameter
 from palearn.tables.schemas import ACCOUNTS, TABLES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 #: What stands for the name of an entry of a mapping.
 ENTRY = "TOPIC"
 
