@@ -123,9 +123,9 @@ STREAMS = {
     ),
     "endless ids, a hot key": Hostile(
         endless_ids,
-        {"assembly": {"max_waiting": 100, "remember_ids": 1000}, "source": 10_000},
+        {"join": {"max_pending": 100, "remember_ids": 1000}, "source": 10_000},
         (71, 3, 2, 2, 71 * (100 * 300 + 1000 * 12)),
-        lambda account: account["expired"] > 2000 and account["waiting"] <= 71 * 100,
+        lambda account: account["expired"] > 2000 and account["pending"] <= 71 * 100,
     ),
     "large values": Hostile(
         large,
@@ -237,10 +237,10 @@ def bound(config: Config, hostile: Hostile, sent: Sent) -> int:
     A bucket's records of a batch and its state are in memory at once, results of other buckets up to what is held. The
     records of a batch are at most ``max_offsets_per_trigger`` times the largest value; here it is known how many.
     """
-    keys, features, classes, names, waiting = hostile.bucket
+    keys, features, classes, names, pending = hostile.bucket
     weights = features * (classes if config.records.task == "multiclass" else 1)
     # The most that keys of so many features and classes can have; here no key has both.
-    state = keys * (_KEY_BYTES + classes * _CLASS_BYTES) + weights * _FEATURE_BYTES * len(config.learners) + waiting
+    state = keys * (_KEY_BYTES + classes * _CLASS_BYTES) + weights * _FEATURE_BYTES * len(config.learners) + pending
     state += names * MAX_NAME // 16
     return (
         IDLE_BYTES
@@ -261,7 +261,7 @@ def measure(servers: str, topic: str, folder: Path, hostile: Hostile, times: int
     spark = session(config, name="bounds", master=MASTER)
     with Watch(spark) as watch:
         stream.run(config, master=MASTER)
-    accounts = tables.read(folder / "out", "accounts")
+    accounts = tables.read(folder / "out", "batches")
     account: dict[str, Any] = accounts.select_dtypes(np.number).sum().to_dict()
     account["reasons"] = {}
     for reasons in accounts["reasons"]:
@@ -272,7 +272,7 @@ def measure(servers: str, topic: str, folder: Path, hostile: Hostile, times: int
         "bound_MB": bound(config, hostile, sent) / MB,
         "jvm_MB": watch.jvm_bytes / MB,
         **sent._asdict(),
-        "accounts": account,
+        "batches": account,
         "counted": hostile.counted(account),
     }
 

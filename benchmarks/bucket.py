@@ -31,7 +31,7 @@ def measure(batches: int) -> dict[str, Any]:
             "output": {"path": "none"},
             "checkpoint": "none",
         }
-    ).plan
+    ).bucket_config
     values = [encode(record) for record in datasets.a9a()]
     random = np.random.default_rng(SEED)
     blob, times = None, []
@@ -49,7 +49,7 @@ def measure(batches: int) -> dict[str, Any]:
         marks.append(time.perf_counter())
         blob = bucket.to_bytes()
         marks.append(time.perf_counter())
-        assert bucket.summary.fates["learned"] == ROWS
+        assert bucket.summary.statuses["learned"] == ROWS
         assert 0 < len(tables["models"]) <= len(bucket.models.keys)
         times.append(np.diff(marks) / ROWS * 1e6)
     stages = {f"{name} us": statistics.median(t[i] for t in times[3:]) for i, name in enumerate(STAGES)}

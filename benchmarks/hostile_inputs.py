@@ -22,7 +22,7 @@ from google.protobuf import descriptor_pb2, struct_pb2
 
 import palearn
 from palearn import files
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.join import Limits
 from palearn.engine.validation import Chunk, check
 from palearn.errors import RecordError
@@ -32,7 +32,7 @@ from palearn.learners import LEARNERS, Learner
 from palearn.models import codec
 from palearn.models.state import Settings
 from palearn.models.vectorize import Vocabulary, flatten
-from palearn.records import PLAIN, Encoding, Form, Record, key_of
+from palearn.records import PLAIN, Encoding, Record, ValueFormat, key_of
 
 MB = 2**20
 #: Values that lengths, offsets and places are overwritten with.
@@ -64,7 +64,7 @@ _WORDS = [
 
 
 #: Few parts wait, and few ids are remembered: every bound is met.
-_LIMITS = Limits(max_waiting=3, max_age_records=50, max_age=9.0, remember_ids=4)
+_LIMITS = Limits(max_pending=3, max_age_records=50, max_age=9.0, remember_ids=4)
 
 
 class Kind(NamedTuple):
@@ -196,16 +196,16 @@ _AVRO = {
 }
 
 
-def _form(format: Encoding) -> Form:
+def _form(format: Encoding) -> ValueFormat:
     if format == "avro":
-        return Form(format=format, schemas=((7, json.dumps(_AVRO).encode()),))
+        return ValueFormat(format=format, schemas=((7, json.dumps(_AVRO).encode()),))
     file = descriptor_pb2.FileDescriptorProto()
     struct_pb2.DESCRIPTOR.CopyToProto(file)
     schema = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
-    return Form(format=format, schemas=((7, schema),), fields={"features": "fields"})
+    return ValueFormat(format=format, schemas=((7, schema),), fields={"features": "fields"})
 
 
-def _use_record(data: bytes, form: Form = PLAIN) -> str:
+def _use_record(data: bytes, form: ValueFormat = PLAIN) -> str:
     """Take in a value, and its beginning as a key, as a bucket does; say its reason."""
     forms = {"t": form}
     chunk = Chunk([data[:20]], [data], ["t"], np.zeros(1, np.int64), np.zeros(1, np.int64))
@@ -244,9 +244,9 @@ def _buckets() -> list[bytes]:
     arow, pam = Learner("arow", "arow"), Learner("pam", "pam1", view="link")
     many = [Learner(x, x, task="multiclass") for x in ("arow", "pam1")]
     plans = [
-        Plan(Settings(), (arow, Learner("mean", "pa_mean1"))),
-        Plan(Settings(task="multiclass", window=9), tuple(many)),
-        Plan(Settings(views=("page", "link")), (arow, pam, Learner("two", "two_view_pa")), limits=_LIMITS),
+        BucketConfig(Settings(), (arow, Learner("mean", "pa_mean1"))),
+        BucketConfig(Settings(task="multiclass", window=9), tuple(many)),
+        BucketConfig(Settings(views=("page", "link")), (arow, pam, Learner("two", "two_view_pa")), limits=_LIMITS),
     ]
     return _as_they_are([_bucket(plan, None, 40).to_bytes() for plan in plans])
 
@@ -266,7 +266,7 @@ def _as_they_are(blobs: list[bytes]) -> list[bytes]:
     return out
 
 
-def _bucket(plan: Plan, blob: bytes | None, records: int) -> Bucket:
+def _bucket(plan: BucketConfig, blob: bytes | None, records: int) -> Bucket:
     """Return a bucket that took in records of its kind: whole ones, parts, labels and features that are new."""
     bucket, values = Bucket(plan, blob), []
     for i in range(records):
@@ -302,7 +302,7 @@ def _use_model(data: bytes) -> str:
 def _use_bucket(data: bytes) -> str:
     """Read a bucket, and go on with it."""
     models = codec.decode(data)
-    bucket = _bucket(Plan(models.settings, models.learners, limits=_LIMITS), data, 12)
+    bucket = _bucket(BucketConfig(models.settings, models.learners, limits=_LIMITS), data, 12)
     bucket.results()
     codec.decode(bucket.to_bytes())
     return "used"
@@ -313,14 +313,14 @@ def _state_with_rooms() -> bytes:
     return _buckets()[-1]
 
 
-def _rooms() -> list[bytes]:
-    return [room for room in codec.decode(_state_with_rooms()).rooms if room]
+def _buffers() -> list[bytes]:
+    return [room for room in codec.decode(_state_with_rooms()).join_buffers if room]
 
 
 def _use_room(data: bytes) -> str:
     """Put a room into a bucket, and go on with it."""
     models = codec.decode(_state_with_rooms())
-    models.rooms = [data] * len(models.rooms)
+    models.join_buffers = [data] * len(models.join_buffers)
     return _use_bucket(codec.encode(models))
 
 
@@ -414,7 +414,7 @@ KINDS = {
     "protobuf": Kind(_protobufs, partial(_use_record, form=_form("protobuf")), 2.0, times=200),
     "model": Kind(_models, _use_model, 4.0, times=4000, sealed=True),
     "bucket": Kind(_buckets, _use_bucket, 1.0, times=4000, sealed=True),
-    "room": Kind(_rooms, _use_room, 0.5, times=4000),
+    "room": Kind(_buffers, _use_room, 0.5, times=4000),
     "bulk": Kind(lambda: _texts(".libsvm"), _use_bulk, 2.0),
     **{f"{suffix[1:]}": _file(suffix) for suffix in _SUFFIXES},
     **{f"{suffix[1:]}{packed}": _file(suffix, packed=packed) for suffix in _SUFFIXES for packed in _SHRINKING},

@@ -4,7 +4,7 @@
 and metrics to Parquet. ``plain`` is the topic of :mod:`benchmarks.stream`; ``ids`` the same records with an id each;
 ``delayed`` the same examples as two records each, features first, the label 20,000 records later. Records a second
 without each query's first batch; ``examples`` counts the two records of an example as one. ``never_labelled``: a
-million records with ids over 1,000 keys of one bucket, without Spark, whose labels never come, ``max_waiting`` 100.
+million records with ids over 1,000 keys of one bucket, without Spark, whose labels never come, ``max_pending`` 100.
 """
 
 import statistics
@@ -49,10 +49,10 @@ def never_labelled(records: int = 1_000_000, keys: int = 1_000, batch: int = 100
     """Return the state's megabytes after each batch, and what became of the records."""
     source = {"files": {"path": "none"}}
     tree = {"source": source, "learners": LEARNERS, "output": {"path": "none"}, "checkpoint": "none"}
-    plan = parse({**tree, "assembly": {"max_waiting": 100}}).plan
+    plan = parse({**tree, "join": {"max_pending": 100}}).bucket_config
     features = [record.features for record in datasets.a9a()]
     blob, sizes, written = None, [], 0
-    fates: Counter[str] = Counter()
+    statuses: Counter[str] = Counter()
     for number, first in enumerate(range(0, records, batch)):
         ids = range(first, first + batch)
         values = [encode(Record(features=features[i % len(features)], id=i)) for i in ids]
@@ -60,10 +60,10 @@ def never_labelled(records: int = 1_000_000, keys: int = 1_000, batch: int = 100
         bucket = Bucket(plan, blob, number)
         bucket.learn(Chunk(names, values, ["bench"] * batch, np.zeros(batch, np.int64), np.array(ids)))
         written += len(tables["expired"]) if "expired" in (tables := bucket.results()) else 0
-        fates.update(bucket.summary.fates)
+        statuses.update(bucket.summary.statuses)
         blob = bucket.to_bytes()
         sizes.append(len(blob) / 1e6)
-    return {"state_MB": sizes, "waiting": fates["waiting"], "expired": fates["expired"], "expired_rows": written}
+    return {"state_MB": sizes, "pending": statuses["pending"], "expired": statuses["expired"], "expired_rows": written}
 
 
 def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def run(servers: str, folder: Path, minutes: float, rate: int, keys: int) -> tup
     config = {
         "source": {"kafka": {"bootstrap_servers": servers, "topics": ["soak"]}},
         "learners": [{"algorithm": "arow"}, {"algorithm": "pa1"}],
-        "output": {"path": str(folder / "out"), "models": {"every": 10}},
+        "output": {"path": str(folder / "out"), "models": {"every_batches": 10}},
         "checkpoint": str(folder / "checkpoint"),
         "trigger": {"processing_time": "5 seconds"},
     }
@@ -132,7 +132,7 @@ def measure(minutes: float, rate: int, keys: int, picture: Path | None) -> dict[
     """Run, and say how steady it was."""
     with own_broker() as (servers, folder):
         samples, sent, status, log = run(servers, folder, minutes, rate, keys)
-        accounts = tables.read(folder / "out", "accounts")
+        accounts = tables.read(folder / "out", "batches")
     lines = re.findall(r"batch (\d+): ([\d,]+) records .*?, ([\d,]+) rows/s", log)
     counts = [(int(n), int(records.replace(",", "")), int(rows.replace(",", ""))) for n, records, rows in lines]
     batches = [(float(n), 1000 * records / rows) for n, records, rows in counts if records]

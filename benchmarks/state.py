@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from benchmarks.common import SEED, environment, fill_topic, key_text, own_broker, show
 from benchmarks.stream import configuration, palearn, run
 from palearn.config import parse
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.validation import Chunk
 from palearn.models import codec
 from palearn.records import Record, encode
@@ -42,7 +42,7 @@ def _records(features: int, keys: int, random: np.random.Generator) -> list[byte
     return out
 
 
-def _learned(plan: Plan, features: int, keys: int) -> Bucket:
+def _learned(plan: BucketConfig, features: int, keys: int) -> Bucket:
     """Return a bucket whose keys have all of their features."""
     random, bucket = np.random.default_rng(SEED), Bucket(plan)
     names = [key_text(key).encode() for key in range(keys)]
@@ -65,7 +65,9 @@ def _seconds(call: Callable[[], object], rounds: int = 15) -> float:
 def weigh(features: int, learners: list[dict[str, Any]], keys: int) -> dict[str, Any]:
     """Return bytes a key and bytes a second of a bucket of keys of so many features."""
     source = {"files": {"path": "none"}}
-    plan = parse({"source": source, "learners": learners, "output": {"path": "none"}, "checkpoint": "none"}).plan
+    plan = parse(
+        {"source": source, "learners": learners, "output": {"path": "none"}, "checkpoint": "none"}
+    ).bucket_config
     models = _learned(plan, features, keys).models
     blob = codec.encode(models)
     arrays = sum(array.nbytes for state in models.states for array in state.arrays.values())

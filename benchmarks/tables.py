@@ -20,10 +20,10 @@ from palearn.spark import replay
 from palearn.spark.session import session
 
 LEARNERS = [{"algorithm": "arow"}]
-NO_TABLE: dict[str, Any] = dict.fromkeys(("models", "metrics", "predictions", "rejected", "accounts"), False)
+NO_TABLE: dict[str, Any] = dict.fromkeys(("models", "metrics", "predictions", "rejected", "batches"), False)
 CHOICES: dict[str, dict[str, Any]] = {
     "none": NO_TABLE,
-    **{name: NO_TABLE | {name: {}} for name in ("accounts", "metrics", "models", "predictions")},
+    **{name: NO_TABLE | {name: {}} for name in ("batches", "metrics", "models", "predictions")},
     "all": {name: {} for name in NO_TABLE},
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import palearn
 from palearn.engine import result_rows
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from tests.streams import Row, chunk, learner, plan, rows
 from tests.tables.test_reading import write
 from tests.variants import flat
@@ -16,7 +16,7 @@ from tests.variants import flat
 HOSTILE = 'it\'s "a" `b` \\n $x {y} [z*] ?%41 <i>[red]\n\x1b[31m\U000e0041 é'
 
 
-def write_models(out: Path, made: Plan, batches: Sequence[list[Row]]) -> Path:
+def write_models(out: Path, made: BucketConfig, batches: Sequence[list[Row]]) -> Path:
     """Write the tables of a job that learned these batches."""
     blob = None
     for batch_id, batch in enumerate(batches):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from palearn.engine import result_rows
-from palearn.engine.bucket import Bucket, Plan, Summary
+from palearn.engine.bucket import Bucket, BucketConfig, Summary
 from palearn.tables import schemas
 from palearn.tables.store import Store
 from tests.streams import Row, chunk
@@ -28,7 +28,7 @@ class Job:
     def __init__(
         self,
         out: Path,
-        plan: Plan,
+        plan: BucketConfig,
         *,
         without: Iterable[str] = (),
         change: Change = lambda x, _: x,
@@ -49,7 +49,7 @@ class Job:
             totals = pa.Table.from_batches([result_rows.total_rows(self._totals)])
             found = pa.concat_tables([*[written[x] for x in ("metrics",) if x in written], totals])
             written["metrics"] = self._change(found, self._batch)
-            written["accounts"] = _account(bucket.summary)
+            written["batches"] = _account(bucket.summary)
             self._write({name: table for name, table in written.items() if name not in self._without})
             self._blob = bucket.to_bytes()
             self._batch += 1
@@ -75,6 +75,6 @@ class Job:
 
 
 def _account(summary: Summary) -> pa.Table:
-    row = {"records": summary.records, **summary.fates, "reasons": list(summary.reasons.items())}
+    row = {"records": summary.records, **summary.statuses, "reasons": list(summary.reasons.items())}
     counts = {"keys_evicted": summary.keys_evicted, "features_evicted": summary.features_evicted}
-    return pa.Table.from_pylist([row | counts], schemas.ACCOUNTS)
+    return pa.Table.from_pylist([row | counts], schemas.BATCHES)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from palearn.engine.bucket import Bucket, Chunk, Plan, Summary
+from palearn.engine.bucket import Bucket, BucketConfig, Chunk, Summary
 from palearn.learners import Learner
 from palearn.models.state import Settings
 from palearn.records import Record
@@ -50,9 +50,11 @@ def chunk(batch: Sequence[Row]) -> Chunk:
     return Chunk(keys, values, topics, np.array(partitions, np.int64), np.array(offsets, np.int64))
 
 
-def plan(*learners: Learner, tables: frozenset[str] = ALL_TABLES, max_keys: int | None = None, **settings: Any) -> Plan:
-    """Plan of learners; keyword arguments are :class:`Settings`'."""
-    return Plan(Settings(**settings), learners, max_keys=max_keys, tables=tables)
+def plan(
+    *learners: Learner, tables: frozenset[str] = ALL_TABLES, max_keys: int | None = None, **settings: Any
+) -> BucketConfig:
+    """BucketConfig of learners; keyword arguments are :class:`Settings`'."""
+    return BucketConfig(Settings(**settings), learners, max_keys=max_keys, tables=tables)
 
 
 def learner(algorithm: str, name: str | None = None, **options: Any) -> Learner:
@@ -104,7 +106,7 @@ class Ran:
 
 
 def run(
-    plan: Plan,
+    plan: BucketConfig,
     stream: Sequence[Row],
     *,
     buckets: int = 1,
@@ -186,12 +188,12 @@ def assert_same(got: Ran, expected: Ran, *, predictions: bool = True) -> None:
         assert got.in_order("predictions") == expected.in_order("predictions")
     assert got.in_order("rejected") == expected.in_order("rejected")
     total, other = got.total, expected.total
-    assert (total.records, total.fates, total.reasons) == (other.records, other.fates, other.reasons)
+    assert (total.records, total.statuses, total.reasons) == (other.records, other.statuses, other.reasons)
     assert (total.n, total.mistakes, total.features_evicted) == (other.n, other.mistakes, other.features_evicted)
 
 
 def assert_accounts(ran: Ran) -> None:
     for batch in [*ran.batches, ran.total]:
-        assert set(batch.fates) == set(STATUSES)
-        assert batch.records == sum(batch.fates.values())
-        assert sum(batch.reasons.values()) == batch.fates["rejected"]
+        assert set(batch.statuses) == set(STATUSES)
+        assert batch.records == sum(batch.statuses.values())
+        assert sum(batch.reasons.values()) == batch.statuses["rejected"]

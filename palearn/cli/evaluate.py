@@ -109,7 +109,7 @@ def evaluate(
         for i in range(repeats)
     ]
     report = _report(races, per_key=key is not None)
-    used = report["waiting"] or report["duplicate"] or report["expired"] or races[-1].models.counts[:, N_SEEN].any()
+    used = report["pending"] or report["duplicate"] or report["expired"] or races[-1].models.counts[:, N_SEEN].any()
     if report["rejected"] and not used:
         again = path != STDIN  # which is read once
         fault = trials.first_fault(examples, settings, chosen) if again else ", ".join(report["reasons"])
@@ -198,7 +198,9 @@ def _show(report: dict[str, Any], *, keyed: bool) -> None:
     if report["no_change"] is not None:
         console.print(f"predicting no change: {_error(report['no_change'])}", highlight=False)
     told = [f"{learners[0]['n']:,} examples"]
-    told += [f"{report[fate]:,} {fate}" for fate in ("waiting", "duplicate", "expired", "rejected") if report[fate]]
+    told += [
+        f"{report[status]:,} {status}" for status in ("pending", "duplicate", "expired", "rejected") if report[status]
+    ]
     told += [f"{count:,} of them {reason}" for reason, count in report["reasons"].items()]
     if "holdout" in report:
         out = report["holdout"]

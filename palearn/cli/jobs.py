@@ -197,7 +197,7 @@ def state_export(
 
 
 @app.command()
-def tune(
+def capacity(
     config: Config,
     input_: Annotated[list[Path], typer.Option("--input", help="Files; default: the topics.", exists=True)] = [],  # noqa: B006
     records: Annotated[int, typer.Option(help="Size of the sample.", min=1)] = 50_000,
@@ -217,7 +217,7 @@ def tune(
 
     loaded = load(config, set_)
     chunk = sample(loaded, records, paths=[str(path) for path in input_] or None, master=master)
-    found = tuning.advice(tuning.measure(loaded.plan, chunk), keys, cores or os.cpu_count() or 1, seconds)
+    found = tuning.advice(tuning.measure(loaded.bucket_config, chunk), keys, cores or os.cpu_count() or 1, seconds)
     if json:
         print_json(found)
         return

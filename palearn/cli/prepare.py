@@ -48,7 +48,7 @@ def _two_batches() -> None:
         {"algorithm": "arow", "name": "full", "covariance": "full"},
     ]
     source = {"kafka": {"bootstrap_servers": "-", "topics": ["-"]}}
-    plan = parse({"source": source, "learners": learners, "output": {"path": "-"}, "checkpoint": "-"}).plan
+    plan = parse({"source": source, "learners": learners, "output": {"path": "-"}, "checkpoint": "-"}).bucket_config
     values = [encode(record) for record in _examples(views=False)]
     state = None
     for batch in range(2):

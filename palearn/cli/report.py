@@ -15,7 +15,7 @@ def report(
     html: Annotated[Path | None, typer.Option(help="Write all there is to see to this page.", dir_okay=False)] = None,
     json: Json = False,
 ) -> None:
-    """Show the records' fates and the error of every learner and key."""
+    """Show the records' statuses and the error of every learner and key."""
     from palearn.report import overview
     from palearn.report.page import page
 
@@ -28,7 +28,7 @@ def report(
     if json:
         print_json(found)
         return
-    console.print(overview.fates(found), highlight=False)
+    console.print(overview.statuses(found), highlight=False)
     console.print(overview.errors(found))
 
 
@@ -40,7 +40,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show what is there now, and end.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON of what is there now, and end.")] = False,
 ) -> None:
-    """Follow a job by what it writes: records by fate, errors, rate, the keys that are worst now; Ctrl-C ends it."""
+    """Follow a job by what it writes: records by status, errors, rate, the keys that are worst now; Ctrl-C ends it."""
     from palearn.report import live as watching
 
     seen = watching.Watch(out, keys)

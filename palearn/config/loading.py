@@ -8,7 +8,7 @@ learners.0.C=0.5`` overrides a value.
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -279,6 +279,14 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
+#: Keys of configurations, under the names that they had before, and their names now.
+_RENAMED = {"assembly": "join", "max_waiting": "max_pending", "every": "every_batches", "accounts": "batches"}
+
+
+def _nearest(key: str, known: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+
+
 def _fields(node: dict[str, Any], kind: Any, path: str, faults: list[str]) -> None:
     """Collect every unknown key below ``node``, with the nearest known one, and every value of a wrong type."""
     for struct in _structs(kind):
@@ -286,7 +294,7 @@ def _fields(node: dict[str, Any], kind: Any, path: str, faults: list[str]) -> No
         for key, item in node.items():
             here = f"{path}.{key}".lstrip(".")
             if key not in known:
-                near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+                near = [_RENAMED[key]] if _RENAMED.get(key) in known else _nearest(str(key), known)
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
                 faults.append(f"{here}: unknown key {key!r}; {hint}")
             elif isinstance(item, dict) and _structs(known[key]):

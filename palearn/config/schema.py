@@ -9,12 +9,12 @@ from msgspec import Meta
 from palearn.config.section import Section, Text
 from palearn.config.security import Access
 from palearn.config.topic_formats import Schema, TopicForm, form_of
-from palearn.engine.bucket import Plan
+from palearn.engine.bucket import BucketConfig
 from palearn.engine.join import Limits
 from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner
 from palearn.models.state import Settings
-from palearn.records import PLAIN, Encoding, Form, LabelValue
+from palearn.records import PLAIN, Encoding, LabelValue, ValueFormat
 from palearn.tables.schemas import TABLES
 
 Count = Annotated[int, Meta(ge=1)]
@@ -117,7 +117,7 @@ class Table(Section, frozen=True):
 class ModelsTable(Table, frozen=True):
     """Options of the models table: a snapshot of the keys changed every so many batches."""
 
-    every: Count = 1
+    every_batches: Count = 1
 
 
 class Output(Section, frozen=True):
@@ -130,12 +130,12 @@ class Output(Section, frozen=True):
     rejected: Literal[False] | Table = Table()
     expired: Literal[False] | Table = Table()
     drifts: Literal[False] | Table = Table()
-    accounts: Literal[False] | Table = Table()
+    batches: Literal[False] | Table = Table()
 
     @property
     def topics(self) -> dict[str, str]:
         """Table -> Kafka topic of the tables that go to one."""
-        options = {name: getattr(self, name) for name in (*TABLES, "accounts")}
+        options = {name: getattr(self, name) for name in (*TABLES, "batches")}
         return {name: table.kafka for name, table in options.items() if table and table.kafka}
 
 
@@ -182,7 +182,7 @@ class Config(Section, frozen=True):
     output: Output
     checkpoint: Text
     records: Records = Records()
-    assembly: Limits = Limits()
+    join: Limits = Limits()
     state: State = State()
     metrics: Metrics = Metrics()
     monitoring: Monitoring = Monitoring()
@@ -203,7 +203,7 @@ class Config(Section, frozen=True):
         )
 
     @property
-    def forms(self) -> dict[str, Form]:
+    def forms(self) -> dict[str, ValueFormat]:
         """How the values of topics are written, of those that differ; schemas are read from their files."""
         records, kafka = self.records, self.source.kafka
         topics = {*records.topics, *(kafka.topics if kafka else ())}
@@ -214,15 +214,15 @@ class Config(Section, frozen=True):
         return {topic: form for topic, form in found.items() if form != PLAIN}
 
     @property
-    def plan(self) -> Plan:
+    def bucket_config(self) -> BucketConfig:
         """What a bucket of keys needs to know; schemas are read from their files."""
-        return self.plan_with(self.forms)
+        return self.bucket_config_with(self.forms)
 
-    def plan_with(self, forms: Mapping[str, Form]) -> Plan:
+    def bucket_config_with(self, forms: Mapping[str, ValueFormat]) -> BucketConfig:
         """Return the plan where ``forms`` are known, as they are to workers, who have no files."""
         tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
         learners, state = tuple(self.make_learners()), self.state
-        return Plan(self.settings, learners, state.max_keys, self.records.max_bytes, tables, self.assembly, forms)
+        return BucketConfig(self.settings, learners, state.max_keys, self.records.max_bytes, tables, self.join, forms)
 
     def make_learners(self) -> list[Learner]:
         """Return the learners that race on the stream."""
@@ -236,7 +236,7 @@ class Config(Section, frozen=True):
             "records": _without_files(msgspec.to_builtins(self.records)),
             "state": msgspec.to_builtins(self.state),
             "metrics": msgspec.to_builtins(self.metrics),
-            "assembly": msgspec.to_builtins(self.assembly),
+            "join": msgspec.to_builtins(self.join),
         }
 
 

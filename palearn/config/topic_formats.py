@@ -7,7 +7,7 @@ import msgspec
 
 from palearn.config.section import Text
 from palearn.errors import ConfigError
-from palearn.records import WITH_SCHEMA, Encoding, Form, Record, decoder
+from palearn.records import WITH_SCHEMA, Encoding, Record, ValueFormat, decoder
 from palearn.records.confluent_wire import compiled
 
 #: The file of the one schema, or a file for each schema's id.
@@ -15,7 +15,7 @@ Schema: TypeAlias = Text | dict[int, Text]
 
 
 class TopicForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the values of one topic differ from the others (:class:`palearn.records.Form`).
+    """How the values of one topic differ from the others (:class:`palearn.records.ValueFormat`).
 
     ``format`` None: that of all records, and then their ``schema`` and ``message`` too, where it gives none.
     """
@@ -27,7 +27,7 @@ class TopicForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     message: Text | None = None
 
 
-def form_of(topic: TopicForm | None, format: Encoding, schema: Schema | None, message: str | None) -> Form:
+def form_of(topic: TopicForm | None, format: Encoding, schema: Schema | None, message: str | None) -> ValueFormat:
     """Return what a worker needs to read a topic's values, with the content of its schemas' files.
 
     Parameters
@@ -44,7 +44,7 @@ def form_of(topic: TopicForm | None, format: Encoding, schema: Schema | None, me
     """
     own = TopicForm() if topic is None else topic
     format, schema, message = _chosen(own, format, schema, message)
-    return Form(view=own.view, fields=own.fields, format=format, schemas=_contents(schema), message=message)
+    return ValueFormat(view=own.view, fields=own.fields, format=format, schemas=_contents(schema), message=message)
 
 
 def _chosen(
@@ -62,7 +62,7 @@ def topic_faults(topic: TopicForm, format: Encoding, schema: Schema | None, mess
         f"fields.{name}: a record has the fields {known}" for name in topic.fields.keys() - {*Record.__struct_fields__}
     ]
     try:
-        decoder(Form(fields=topic.fields))
+        decoder(ValueFormat(fields=topic.fields))
     except ValueError as error:
         faults.append(f"fields: {error}; each needs a plain name of its own")
     if (topic.format or format) == "libsvm" and topic.fields:
@@ -82,7 +82,7 @@ def form_faults(format: Encoding, schema: Schema | None, message: str | None) ->
     if not schema:
         return [f"schema: {format} needs the file of its schema, or {{ID: FILE, …}}"]
     try:
-        compiled(Form(format=format, schemas=_contents(schema), message=message))
+        compiled(ValueFormat(format=format, schemas=_contents(schema), message=message))
     except ImportError:
         return [f"format: {format} is read by a package that is not installed: pip install 'palearn[{format}]'"]
     except ValueError as error:  # a ConfigError is one

@@ -2,7 +2,7 @@
 
 The stream, the batch replay, ``evaluate`` and the tests all call :class:`Bucket`, which is why they agree to
 the last bit. A bucket takes its records in the order of (topic, partition, offset), whatever order they
-arrive in, and every record meets exactly one fate: learned, scored, or rejected with a reason.
+arrive in, and every record meets exactly one status: learned, scored, or rejected with a reason.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from palearn.engine import result_rows
-from palearn.engine.join import Assembled, Assembly, Limits, More
+from palearn.engine.join import Join, JoinResult, Limits, More
 from palearn.engine.join_buffer import Part, Score
 from palearn.engine.result_rows import Rejected
 from palearn.engine.validation import Accepted, Chunk, Value, check
@@ -26,14 +26,14 @@ from palearn.models.keyed import Drift, Earlier, Examples, Models
 from palearn.models.labels import classify
 from palearn.models.state import Settings
 from palearn.models.vectorize import Flat, concatenate, flatten
-from palearn.records import PLAIN, Form, Record, decode_value, encode
+from palearn.records import PLAIN, Record, ValueFormat, decode_value, encode
 from palearn.tables import schemas
 from palearn.tables.schemas import STATUSES
 from palearn.types import IntArray
 
 
 @dataclass(frozen=True)
-class Plan:
+class BucketConfig:
     """What a bucket needs of the configuration; made once a worker."""
 
     settings: Settings
@@ -42,7 +42,7 @@ class Plan:
     max_bytes: int = 1_048_576
     tables: frozenset[str] = frozenset(("models", "metrics", "rejected", "expired", "drifts"))
     limits: Limits = field(default_factory=Limits)
-    forms: Mapping[str, Form] = field(default_factory=dict)
+    forms: Mapping[str, ValueFormat] = field(default_factory=dict)
 
     @cached_property
     def specs(self) -> list[dict[str, Any]]:
@@ -52,10 +52,10 @@ class Plan:
 
 @dataclass
 class Summary:
-    """What happened to a bucket's records: fates, evictions, and each learner's examples, mistakes and updates."""
+    """What happened to a bucket's records: statuses, evictions, and each learner's examples, mistakes and updates."""
 
     records: int = 0
-    fates: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATUSES, 0))
+    statuses: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATUSES, 0))
     keys_evicted: int = 0
     features_evicted: int = 0
     n: int = 0
@@ -70,7 +70,7 @@ class Summary:
         self.features_evicted += other.features_evicted
         self.n += other.n
         for mine, theirs in (
-            (self.fates, other.fates),
+            (self.statuses, other.statuses),
             (self.mistakes, other.mistakes),
             (self.updates, other.updates),
             (self.reasons, other.reasons),
@@ -92,7 +92,7 @@ class Bucket:
         Number of the batch, for the ``updated_batch`` column; nothing that is learned depends on it.
     """
 
-    def __init__(self, plan: Plan, blob: bytes | None = None, batch_id: int = 0) -> None:
+    def __init__(self, plan: BucketConfig, blob: bytes | None = None, batch_id: int = 0) -> None:
         self.plan = plan
         self.models = Models(plan.settings, plan.learners) if blob is None else _load(plan, blob)
         self.batch_id = batch_id
@@ -105,7 +105,7 @@ class Bucket:
         self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas.TABLES}
         self._rejected: list[Rejected] = []
         decode = partial(_decode_part, plan.forms)
-        self._assembly = Assembly(self.models, plan.limits, decode)
+        self._join = Join(self.models, plan.limits, decode)
 
     def learn(self, chunk: Chunk) -> None:
         """Take in records: check, score, learn and count each, in their order."""
@@ -127,7 +127,7 @@ class Bucket:
 
     def to_bytes(self) -> bytes:
         """Return the models, and what their keys wait for, as they are now."""
-        self._assembly.store()
+        self._join.store()
         return codec.encode(self.models)
 
     def results(self, *, models: bool = True) -> dict[str, pa.Table]:
@@ -146,8 +146,8 @@ class Bucket:
         self._rows["drifts"] += result_rows.drift_rows(self._drifts)
         self._drifts = []
         if "expired" in self.plan.tables:
-            self._rows["expired"] += result_rows.expired_rows(self._assembly.expired)
-        self._assembly.expired = []
+            self._rows["expired"] += result_rows.expired_rows(self._join.expired)
+        self._join.expired = []
         out = {name: pa.Table.from_batches(rows) for name, rows in self._rows.items() if rows}
         if self._left:  # and some may have come back: the model of a key is its only row of a batch
             out |= {name: result_rows.newest(out[name]) for name in ("models", "metrics") if name in out}
@@ -158,7 +158,7 @@ class Bucket:
     # -- rejecting and bounding -----------------------------------------------------------------------
 
     def _reject(self, key: bytes | None, part: Part, fault: RecordError) -> None:
-        self.summary.fates["rejected"] += 1
+        self.summary.statuses["rejected"] += 1
         self.summary.reasons[fault.reason] = self.summary.reasons.get(fault.reason, 0) + 1
         if "rejected" in self.plan.tables:
             self._rejected.append(Rejected(key, part, fault))
@@ -189,9 +189,9 @@ class Bucket:
         order = np.argsort(models.counts[:, LAST_SEEN], kind="stable")
         leaving, keep = np.sort(order[:drop]), np.sort(order[drop:])
         self._emit(self._touched(leaving), leaving[models.counts[leaving, CHANGED] > 0])
-        expired = self._assembly.leave(models.keys[k] for k in leaving.tolist())
-        self.summary.fates["waiting"] -= expired
-        self.summary.fates["expired"] += expired
+        expired = self._join.leave(models.keys[k] for k in leaving.tolist())
+        self.summary.statuses["pending"] -= expired
+        self.summary.statuses["expired"] += expired
         models.keep_keys(keep)
         self._left = True
         self.summary.keys_evicted += drop
@@ -203,13 +203,13 @@ class Bucket:
         models, began = self.models, self.models.clock
         models.clock += len(run)
         models.add_keys(key for key in dict.fromkeys(accepted.key[i] for i in run) if key not in models.index)
-        found = self._assembly.assemble(run, accepted.key, accepted.record, lambda i: _part(chunk, accepted.row[i]))
+        found = self._join.take(run, accepted.key, accepted.record, lambda i: _part(chunk, accepted.row[i]))
         for i, fault in found.rejected:
             self._reject(chunk.key[accepted.row[i]], _part(chunk, accepted.row[i]), fault)
-        fates = self.summary.fates
-        fates["waiting"] += found.waiting
-        fates["expired"] += found.expired
-        fates["duplicate"] += found.duplicates
+        statuses = self.summary.statuses
+        statuses["pending"] += found.pending
+        statuses["expired"] += found.expired
+        statuses["duplicate"] += found.duplicates
         if found.at:
             self._learn_rows(chunk, accepted, flat, found, began + np.searchsorted(run, found.at))
         if len(models.counts) < len(models.keys):
@@ -218,7 +218,7 @@ class Bucket:
             keys = [models.index[accepted.key[i]] for i in found.kept]
             np.maximum.at(models.counts[:, LAST_SEEN], keys, began + np.searchsorted(run, found.kept))
 
-    def _learn_rows(self, chunk: Chunk, accepted: Accepted, flat: Flat, found: Assembled, seen: IntArray) -> None:
+    def _learn_rows(self, chunk: Chunk, accepted: Accepted, flat: Flat, found: JoinResult, seen: IntArray) -> None:
         """Learn the rows of assembled examples; ``seen`` is the reading of the clock at each."""
         models, settings = self.models, self.plan.settings
         keys = [accepted.key[i] for i in found.at]
@@ -247,14 +247,14 @@ class Bucket:
         weight = np.array([1.0 if record.weight is None else record.weight for record in records])
         earlier = _earlier(more, place, known, len(models.learners))
         outcomes, learned, drifts = models.learn(Examples(flat, key, y, known, weight, earlier))
-        held = {row: x.waiting for row, x in more.items() if x.waiting is not None and y[row] < 0}
-        for row, waiting in held.items():
+        held = {row: x.pending for row, x in more.items() if x.pending is not None and y[row] < 0}
+        for row, pending in held.items():
             predicted, score = zip(*((int(out.predicted[row]), float(out.score[row])) for out in outcomes), strict=True)
-            waiting.score, waiting.row = Score(int(known[row]), list(predicted), list(score)), None
-        fates, parts = self.summary.fates, {row: len(x.parts) for row, x in more.items()}
+            pending.score, pending.row = Score(int(known[row]), list(predicted), list(score)), None
+        statuses, parts = self.summary.statuses, {row: len(x.parts) for row, x in more.items()}
         taken = int(learned.sum()) + sum(n for row, n in parts.items() if learned[row])
-        fates["learned"] += taken
-        fates["scored"] += y.size + sum(parts.values()) - taken - len(held)
+        statuses["learned"] += taken
+        statuses["scored"] += y.size + sum(parts.values()) - taken - len(held)
         where = np.array(accepted.row, np.int64)[at]
         self._count(chunk, where, key, y, seen[order], outcomes)
         self._note_drifts(chunk, where, key, drifts)
@@ -315,7 +315,7 @@ class Bucket:
             self.models.counts[changed, CHANGED] = 0
 
 
-def _load(plan: Plan, blob: bytes) -> Models:
+def _load(plan: BucketConfig, blob: bytes) -> Models:
     models = codec.decode(blob)
     stored = [learner.identity for learner in models.learners]
     if models.settings != plan.settings or stored != plan.specs:
@@ -346,23 +346,23 @@ def _joined(
 
 def _earlier(more: Mapping[int, More], place: IntArray, known: IntArray, learners: int) -> Earlier | None:
     """Return the rows whose score is one that their example had; ``place`` is where a row of the run stands."""
-    given = {row: x.waiting for row, x in more.items() if x.given and x.waiting is not None}
+    given = {row: x.pending for row, x in more.items() if x.given and x.pending is not None}
     if not given:
         return None
     n = len(given)
     origin, then = np.full(n, -1), np.zeros(n, np.int64)
     predicted, score = np.zeros((learners, n), np.int64), np.zeros((learners, n))
-    for i, waiting in enumerate(given.values()):
-        if waiting.score is not None:
-            then[i], predicted[:, i], score[:, i] = waiting.score.known, waiting.score.predicted, waiting.score.score
+    for i, pending in enumerate(given.values()):
+        if pending.score is not None:
+            then[i], predicted[:, i], score[:, i] = pending.score.known, pending.score.predicted, pending.score.score
         else:
-            assert waiting.row is not None
-            origin[i] = place[waiting.row]
+            assert pending.row is not None
+            origin[i] = place[pending.row]
             then[i] = known[origin[i]]
     return Earlier(np.array(list(given)), origin, predicted, score, then)
 
 
-def _decode_part(forms: Mapping[str, Form], part: Part) -> Record:
+def _decode_part(forms: Mapping[str, ValueFormat], part: Part) -> Record:
     return decode_value(part.value, forms.get(part.topic, PLAIN))
 
 

@@ -4,7 +4,7 @@ Records of one key with the same ``id`` are parts of one example. An example is 
 whole, by the model of that moment, and learned when its label is there too. What waits is bounded by the key's own
 records and event times, never by a clock, so a replay lets go of the same parts.
 
-A key's :class:`palearn.engine.join_buffer.Room` holds the parts as they came.
+A key's :class:`palearn.engine.join_buffer.KeyBuffer` holds the parts as they came.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from palearn.engine.join_buffer import Part, Room, Waiting
+from palearn.engine.join_buffer import KeyBuffer, Part, Pending
 from palearn.errors import RecordError, StateFormatError
 from palearn.models.keyed import Models
 from palearn.models.state import Settings
@@ -29,7 +29,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Parameters
     ----------
-    max_waiting
+    max_pending
         Examples that wait; the oldest leaves.
     max_age_records
         Age of an example in records of its key since its first part; None: no limit.
@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Finished ids, to know a repeated record by.
     """
 
-    max_waiting: Count = 1000
+    max_pending: Count = 1000
     max_age_records: Count | None = 100_000
     max_age: Annotated[float, Meta(gt=0)] | None = None
     remember_ids: Annotated[int, Meta(ge=0)] = 10_000
@@ -54,7 +54,7 @@ class More(msgspec.Struct, gc=False):
         The features and the label, if they came in more than one record.
     parts
         The other records of the example, where the row finishes it.
-    waiting
+    pending
         The example, where features and label come apart.
     given
         Whether the row has the label and its score is the one that the example had; else the row scores it.
@@ -62,7 +62,7 @@ class More(msgspec.Struct, gc=False):
 
     record: Record | None = None
     parts: Sequence[Part] = ()
-    waiting: Waiting | None = None
+    pending: Pending | None = None
     given: bool = False
 
 
@@ -77,7 +77,7 @@ class Expired:
 
 
 @dataclass
-class Assembled:
+class JoinResult:
     """What a run of accepted records came to.
 
     Parameters
@@ -90,8 +90,8 @@ class Assembled:
         Records that contradict what is known of their id.
     kept
         Records that are no row and yet have been taken in: they wait now, or are duplicates.
-    duplicates, waiting, expired
-        How many; ``waiting`` is the change in the number of parts that wait.
+    duplicates, pending, expired
+        How many; ``pending`` is the change in the number of parts that wait.
     """
 
     at: list[int]
@@ -100,7 +100,7 @@ class Assembled:
     rejected: list[tuple[int, RecordError]] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
     duplicates: int = 0
-    waiting: int = 0
+    pending: int = 0
     expired: int = 0
 
     def add(self, at: int, label: Label, more: More | None = None) -> int:
@@ -112,13 +112,13 @@ class Assembled:
         return len(self.at) - 1
 
 
-class Assembly:
-    """The rooms of a bucket's keys.
+class Join:
+    """The join buffers of a bucket's keys.
 
     Parameters
     ----------
     models
-        The models of the same keys; their ``rooms`` hold the bytes.
+        The models of the same keys; their ``join_buffers`` hold the bytes.
     limits
         Of every key.
     decode
@@ -129,12 +129,12 @@ class Assembly:
         self.models, self.limits, self.expired = models, limits, list[Expired]()
         self._views, self._name = models.settings.views, _namer(models.settings)
         self._decode = decode
-        self._open: dict[str, Room] = {}
+        self._open: dict[str, KeyBuffer] = {}
         self._known: dict[str, set[str]] = {}
 
-    def assemble(
+    def take(
         self, run: list[int], keys: Sequence[str], records: Sequence[Record], part: Callable[[int], Part]
-    ) -> Assembled:
+    ) -> JoinResult:
         """Take in accepted records in their order; return the examples to score or learn.
 
         Parameters
@@ -145,10 +145,10 @@ class Assembly:
             Returns the record at a place as it came.
         """
         labels = [records[i].label for i in run]
-        idle = not self._open and self.limits.max_age is None and not any(self.models.rooms)
+        idle = not self._open and self.limits.max_age is None and not any(self.models.join_buffers)
         if idle and all(records[i].id is None for i in run):
-            return Assembled(run, labels)
-        out = Assembled([], [])
+            return JoinResult(run, labels)
+        out = JoinResult([], [])
         self._known = {}
         for i, label in zip(run, labels, strict=True):
             key, record = keys[i], records[i]
@@ -157,7 +157,7 @@ class Assembly:
             except RecordError as fault:
                 out.rejected.append((i, fault))
                 continue
-            opened = self._room(key, make=record.id is not None)
+            opened = self._buffer(key, make=record.id is not None)
             if opened is not None:
                 self._tick(key, opened, time, out)
             if opened is None or record.id is None:
@@ -168,42 +168,42 @@ class Assembly:
         return out
 
     def leave(self, keys: Iterable[str]) -> int:
-        """Forget the rooms of keys that leave the bucket; return how many parts waited there."""
-        out = Assembled([], [])
+        """Drop the join buffers of keys that leave the bucket; return how many fragments were pending there."""
+        out = JoinResult([], [])
         for key in keys:
-            opened = self._room(key, make=False)
+            opened = self._buffer(key, make=False)
             if opened is not None:
-                for ident in list(opened.waiting):
+                for ident in list(opened.pending):
                     self._let_go(key, opened, ident, "key_evicted", out)
                 del self._open[key]
         return out.expired
 
     def store(self) -> None:
-        """Write the rooms that were opened back to the models."""
+        """Write the buffers that were opened back to the models."""
         for key, opened in self._open.items():
-            self.models.rooms[self.models.index[key]] = opened.to_bytes()
+            self.models.join_buffers[self.models.index[key]] = opened.to_bytes()
 
-    # -- a key's room ----------------------------------------------------------------------------------
+    # -- a key's buffer ----------------------------------------------------------------------------------
 
-    def _room(self, key: str, *, make: bool) -> Room | None:
+    def _buffer(self, key: str, *, make: bool) -> KeyBuffer | None:
         opened = self._open.get(key)
         if opened is None:
             number = self.models.index.get(key)
-            stored = b"" if number is None else self.models.rooms[number]
+            stored = b"" if number is None else self.models.join_buffers[number]
             if not stored and not make:
                 return None
             classes = 0 if number is None else len(self.models.labels[number])
-            opened = self._open[key] = Room(stored, len(self.models.learners), classes)
+            opened = self._open[key] = KeyBuffer(stored, len(self.models.learners), classes)
         return opened
 
-    def _tick(self, key: str, opened: Room, time: float | None, out: Assembled) -> None:
+    def _tick(self, key: str, opened: KeyBuffer, time: float | None, out: JoinResult) -> None:
         """Count a record of the key, of that event time, and let go of what has become too old."""
-        limits, waiting = self.limits, opened.waiting
+        limits, pending = self.limits, opened.pending
         opened.clock += 1
         if limits.max_age_records is not None:
-            while waiting:
-                ident = next(iter(waiting))
-                if opened.clock - waiting[ident].clock <= limits.max_age_records:
+            while pending:
+                ident = next(iter(pending))
+                if opened.clock - pending[ident].clock <= limits.max_age_records:
                     break
                 self._let_go(key, opened, ident, "max_age_records", out)
         if limits.max_age is None or time is None or (opened.latest is not None and time <= opened.latest):
@@ -212,10 +212,10 @@ class Assembly:
         for ident in opened.aged(time, limits.max_age):
             self._let_go(key, opened, ident, "max_age", out)
 
-    def _let_go(self, key: str, opened: Room, ident: str, reason: str, out: Assembled) -> None:
-        parts = opened.waiting.pop(ident).parts
+    def _let_go(self, key: str, opened: KeyBuffer, ident: str, reason: str, out: JoinResult) -> None:
+        parts = opened.pending.pop(ident).parts
         self.expired += [Expired(key, ident, part, reason) for part in parts]
-        out.waiting -= len(parts)
+        out.pending -= len(parts)
         out.expired += len(parts)
 
     # -- one record ------------------------------------------------------------------------------------
@@ -223,12 +223,12 @@ class Assembly:
     def _take(
         self,
         key: str,
-        opened: Room,
+        opened: KeyBuffer,
         i: int,
         record: Record,
         time: float | None,
         part: Callable[[int], Part],
-        out: Assembled,
+        out: JoinResult,
     ) -> None:
         ident = str(record.id)
         digest = _digest(ident)
@@ -236,21 +236,21 @@ class Assembly:
         if was is not None:
             self._repeated(was, i, record, out)
             return
-        waiting = opened.waiting.get(ident)
-        if waiting is None:
+        pending = opened.pending.get(ident)
+        if pending is None:
             if record.label is not None and is_whole(record, self._views):
                 self._finish(key, opened, digest, record.label)
                 out.add(i, record.label)
                 return
-            waiting = opened.waiting[ident] = Waiting([], opened.clock, record=record)
-            self._wait(opened, ident, waiting, time, part(i), out)
+            pending = opened.pending[ident] = Pending([], opened.clock, record=record)
+            self._wait(opened, ident, pending, time, part(i), out)
             out.kept.append(i)
             if is_whole(record, self._views):
-                waiting.row = out.add(i, None, More(waiting=waiting))
-            if len(opened.waiting) > self.limits.max_waiting:
-                self._let_go(key, opened, next(iter(opened.waiting)), "max_waiting", out)
+                pending.row = out.add(i, None, More(pending=pending))
+            if len(opened.pending) > self.limits.max_pending:
+                self._let_go(key, opened, next(iter(opened.pending)), "max_pending", out)
             return
-        before = self._come(waiting)
+        before = self._come(pending)
         try:
             merged = self._merge(before, record)
         except RecordError as fault:
@@ -261,21 +261,21 @@ class Assembly:
             out.kept.append(i)
             return
         was_whole, whole = is_whole(before, self._views), is_whole(merged, self._views)
-        if was_whole and waiting.score is None and waiting.row is None:
+        if was_whole and pending.score is None and pending.row is None:
             raise StateFormatError(f"an example that waits in key {key!r:.80} has its features, but no score")
-        waiting.record = merged
+        pending.record = merged
         if whole and merged.label is not None:
-            del opened.waiting[ident]
+            del opened.pending[ident]
             self._finish(key, opened, digest, merged.label)
-            out.waiting -= len(waiting.parts)
-            out.add(i, merged.label, More(merged, waiting.parts, waiting, given=was_whole))
+            out.pending -= len(pending.parts)
+            out.add(i, merged.label, More(merged, pending.parts, pending, given=was_whole))
             return
-        self._wait(opened, ident, waiting, time, part(i), out)
+        self._wait(opened, ident, pending, time, part(i), out)
         out.kept.append(i)
         if whole and not was_whole:
-            waiting.row = out.add(i, None, More(merged, waiting=waiting))
+            pending.row = out.add(i, None, More(merged, pending=pending))
 
-    def _finish(self, key: str, opened: Room, digest: int, label: LabelValue) -> None:
+    def _finish(self, key: str, opened: KeyBuffer, digest: int, label: LabelValue) -> None:
         """Remember a finished id, unless its label will be refused: what was rejected may come again, corrected."""
         if self._fits(key, label):
             opened.finish(digest, self._name(label), self.limits.remember_ids)
@@ -295,12 +295,12 @@ class Assembly:
         return True
 
     @staticmethod
-    def _wait(opened: Room, ident: str, waiting: Waiting, time: float | None, part: Part, out: Assembled) -> None:
-        waiting.parts.append(part)
+    def _wait(opened: KeyBuffer, ident: str, pending: Pending, time: float | None, part: Part, out: JoinResult) -> None:
+        pending.parts.append(part)
         opened.wait(ident, time)
-        out.waiting += 1
+        out.pending += 1
 
-    def _repeated(self, was: str, i: int, record: Record, out: Assembled) -> None:
+    def _repeated(self, was: str, i: int, record: Record, out: JoinResult) -> None:
         """Judge a record whose id is finished, with the label ``was``."""
         if record.label is None or self._name(record.label) == was:
             out.duplicates += 1
@@ -309,17 +309,17 @@ class Assembly:
         detail = f"id {str(record.id)!r:.80} was learned with label {was!r:.80}, this record says {record.label!r:.80}"
         out.rejected.append((i, RecordError("conflict", detail)))
 
-    def _come(self, waiting: Waiting) -> Record:
+    def _come(self, pending: Pending) -> Record:
         """Return all that has come of an example."""
-        if waiting.record is None:
+        if pending.record is None:
             merged = Record()
             try:
-                for part in waiting.parts:
+                for part in pending.parts:
                     merged = self._merge(merged, self._decode(part)) or merged
             except RecordError as error:
                 raise StateFormatError(f"a part that waits is no record: {error}") from None
-            waiting.record = merged
-        return waiting.record
+            pending.record = merged
+        return pending.record
 
     def _merge(self, have: Record, new: Record) -> Record | None:
         """Return both together, None if ``new`` brings nothing new; raises where they contradict each other."""

@@ -1,6 +1,6 @@
 """What a key keeps of examples that come in parts: the parts that wait, and the ids that are finished.
 
-A room is opened when a record of its key comes, and its bytes (msgpack) lie in the key's state.
+A buffer is opened when a record of its key comes, and its bytes (msgpack) lie in the key's state.
 """
 
 import heapq
@@ -31,7 +31,7 @@ class Score(msgspec.Struct, array_like=True, gc=False):
     score: list[float]
 
 
-class Waiting(msgspec.Struct, array_like=True):
+class Pending(msgspec.Struct, array_like=True):
     """An example that is not finished.
 
     ``clock`` is the key's count of records at its first part, ``time`` its earliest event time. ``record``, all that
@@ -55,14 +55,14 @@ class Stored(msgspec.Struct, array_like=True):
 
     clock: int = 0
     latest: float | None = None
-    waiting: dict[str, Waiting] = {}
+    pending: dict[str, Pending] = {}
     ids: bytes = b""
     labels: bytes = b""
     names: list[str] = []
 
 
-class Room:
-    """A key's room while a batch is taken in.
+class KeyBuffer:
+    """A key's join buffer while a batch is learned.
 
     Finished ids of earlier batches stay as they are stored: to make a mapping of ten thousand costs more than to
     search them.
@@ -70,25 +70,25 @@ class Room:
     Parameters
     ----------
     stored
-        Bytes of :meth:`to_bytes`, b"" for a new room.
+        Bytes of :meth:`to_bytes`, b"" for a new buffer.
     learners, classes
         How many learners there are, and classes of the key.
 
     Raises
     ------
     StateFormatError
-        The bytes are no room.
+        The bytes are no join buffer.
     """
 
     def __init__(self, stored: bytes, learners: int, classes: int) -> None:
-        room = _read(stored, learners, classes) if stored else Stored()
-        self._stored, self.waiting = room, OrderedDict(room.waiting)
-        #: The key's records since the room was made, and the latest event time that it has seen.
-        self.clock, self.latest = room.clock, room.latest
+        kept = _read(stored, learners, classes) if stored else Stored()
+        self._stored, self.pending = kept, OrderedDict(kept.pending)
+        #: The key's records since the buffer was made, and the latest event time that it has seen.
+        self.clock, self.latest = kept.clock, kept.latest
         # Event time and id of what waits, as a heap; an entry may be stale.
-        self._times = [(w.time, ident) for ident, w in room.waiting.items() if w.time is not None]
+        self._times = [(w.time, ident) for ident, w in kept.pending.items() if w.time is not None]
         heapq.heapify(self._times)
-        self._ids, self._labels = np.frombuffer(room.ids, np.int64), np.frombuffer(room.labels, np.int32)
+        self._ids, self._labels = np.frombuffer(kept.ids, np.int64), np.frombuffer(kept.labels, np.int32)
         self._first = 0  # the ids before it are forgotten
         self._new: OrderedDict[int, str] = OrderedDict()
 
@@ -111,27 +111,27 @@ class Room:
 
     def wait(self, ident: str, time: float | None) -> None:
         """Note the event time of a part that waits."""
-        waiting = self.waiting[ident]
-        if time is not None and (waiting.time is None or time < waiting.time):
-            waiting.time = time
+        pending = self.pending[ident]
+        if time is not None and (pending.time is None or time < pending.time):
+            pending.time = time
             heapq.heappush(self._times, (time, ident))
 
     def aged(self, time: float, most: float) -> Iterator[str]:
         """Yield the ids of what waits since more than ``most`` before ``time``, oldest first."""
         while self._times and time - self._times[0][0] > most:
             begun, ident = heapq.heappop(self._times)
-            if ident in self.waiting and self.waiting[ident].time == begun:
+            if ident in self.pending and self.pending[ident].time == begun:
                 yield ident
 
     def to_bytes(self) -> bytes:
-        """Return the room's bytes. An empty one stays: its counts go on."""
-        for waiting in self.waiting.values():
-            waiting.record = waiting.row = None
+        """Return the buffer's bytes. An empty one stays: its counts go on."""
+        for pending in self.pending.values():
+            pending.record = pending.row = None
         labels = [self._stored.names[i] for i in self._labels[self._first :].tolist()] + list(self._new.values())
         number = {name: i for i, name in enumerate(dict.fromkeys(labels))}
         ids = self._ids[self._first :].tobytes() + np.fromiter(self._new, np.int64, len(self._new)).tobytes()
         places = np.fromiter(map(number.__getitem__, labels), np.int32, len(labels)).tobytes()
-        return _encode(Stored(self.clock, self.latest, dict(self.waiting), ids, places, list(number)))
+        return _encode(Stored(self.clock, self.latest, dict(self.pending), ids, places, list(number)))
 
 
 _decode = msgspec.msgpack.Decoder(Stored).decode
@@ -139,28 +139,28 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def _read(stored: bytes, learners: int, classes: int) -> Stored:
-    """Return a key's room; the key has so many classes."""
+    """Return a key's buffer; the key has so many classes."""
     try:
-        room = _decode(stored)
-        if len(room.ids) != 2 * len(room.labels):
+        kept = _decode(stored)
+        if len(kept.ids) != 2 * len(kept.labels):
             raise ValueError("ids and labels are not of one length")
-        labels = np.frombuffer(room.labels, np.int32)
-        if labels.size and not 0 <= labels.min() <= labels.max() < len(room.names):
+        labels = np.frombuffer(kept.labels, np.int32)
+        if labels.size and not 0 <= labels.min() <= labels.max() < len(kept.names):
             raise ValueError("an id's label is none")
-        for waiting in room.waiting.values():
-            _check(waiting, learners, classes)
-        return room
+        for pending in kept.pending.values():
+            _check(pending, learners, classes)
+        return kept
     except (msgspec.MsgspecError, ValueError) as error:
-        raise StateFormatError(f"a key's waiting parts are not what its checksum promises: {error!r:.300}") from None
+        raise StateFormatError(f"a key's pending parts are not what its checksum promises: {error!r:.300}") from None
 
 
-def _check(waiting: Waiting, learners: int, classes: int) -> None:
+def _check(pending: Pending, learners: int, classes: int) -> None:
     """Raise ValueError where an example cannot be used: kernels do not look at their indices."""
-    if not waiting.parts or waiting.record is not None or waiting.row is not None:
+    if not pending.parts or pending.record is not None or pending.row is not None:
         raise ValueError("an example without parts")
-    if any(not 0 <= part.partition < 2**31 or not -(2**63) <= part.offset < 2**63 for part in waiting.parts):
+    if any(not 0 <= part.partition < 2**31 or not -(2**63) <= part.offset < 2**63 for part in pending.parts):
         raise ValueError("a part that stands nowhere")
-    score = waiting.score
+    score = pending.score
     if score is not None and not (
         len(score.predicted) == len(score.score) == learners
         and all(-1 <= x < classes for x in score.predicted)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from palearn.engine.bucket import Plan
+from palearn.engine.bucket import BucketConfig
 from palearn.engine.join import is_whole
 from palearn.engine.result_rows import Texts
 from palearn.engine.validation import Accepted, Chunk, Fault, check
@@ -79,7 +79,7 @@ def score(models: Models, chunk: Chunk) -> Scored:
     """
     settings = models.settings
     signed = settings.task == "binary" and settings.positive is None
-    accepted, faults = check(chunk, Plan.max_bytes, signed=signed)
+    accepted, faults = check(chunk, BucketConfig.max_bytes, signed=signed)
     names = len(models.vocabulary.names)
     flat, unusable = flatten(accepted.record, models.vocabulary, models.max_features)
     faults += [Fault(accepted.row[i], error) for i, error in unusable.items()]

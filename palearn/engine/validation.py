@@ -8,7 +8,7 @@ import numpy as np
 
 from palearn.errors import RecordError
 from palearn.models.labels import text_label
-from palearn.records import PLAIN, Form, Record, decode_values
+from palearn.records import PLAIN, Record, ValueFormat, decode_values
 from palearn.records import check as check_record
 from palearn.types import Int32Array, IntArray
 
@@ -46,7 +46,7 @@ class Fault(NamedTuple):
 
 
 def check(
-    chunk: Chunk, most: int, *, signed: bool, forms: Mapping[str, Form] | None = None, features: int = 2**31
+    chunk: Chunk, most: int, *, signed: bool, forms: Mapping[str, ValueFormat] | None = None, features: int = 2**31
 ) -> tuple[Accepted, list[Fault]]:
     """Return the records that are well formed and have a key, in the order of (topic, partition, offset).
 
@@ -91,7 +91,7 @@ def check(
     return accepted, faults
 
 
-def _records(values: list[Value], most: int, features: int, form: Form = PLAIN) -> list[Record | RecordError]:
+def _records(values: list[Value], most: int, features: int, form: ValueFormat = PLAIN) -> list[Record | RecordError]:
     if not {Record, RecordError}.isdisjoint(map(type, values)):
         return [
             _checked(v) if isinstance(v, Record | RecordError) else decode_values([v], most, form, features)[0]
@@ -101,7 +101,7 @@ def _records(values: list[Value], most: int, features: int, form: Form = PLAIN) 
 
 
 def _records_of_topics(
-    values: list[Value], topics: list[str], most: int, features: int, forms: Mapping[str, Form]
+    values: list[Value], topics: list[str], most: int, features: int, forms: Mapping[str, ValueFormat]
 ) -> list[Record | RecordError]:
     """Decode the values topic by topic; they are in the order of their topics."""
     out: list[Record | RecordError] = []

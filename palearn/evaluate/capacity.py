@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.validation import Chunk
 from palearn.errors import PalearnError
 from palearn.types import IntArray
@@ -78,7 +78,7 @@ class Layout:
         return self.batch / self.seconds
 
 
-def measure(plan: Plan, chunk: Chunk, rounds: int = 3) -> Sample:
+def measure(plan: BucketConfig, chunk: Chunk, rounds: int = 3) -> Sample:
     """Learn the sample in one bucket, as the job would; the fastest of the rounds counts.
 
     ``max_keys`` is a bound of each of a job's buckets, and none of this one, which has the keys of all.

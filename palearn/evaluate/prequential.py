@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from palearn import files
-from palearn.engine.bucket import Bucket, Plan, Summary
+from palearn.engine.bucket import Bucket, BucketConfig, Summary
 from palearn.engine.join import Limits
 from palearn.engine.scoring import score
 from palearn.engine.validation import Chunk, Value
@@ -81,11 +81,11 @@ class Race:
 
     def account(self) -> dict[str, Any]:
         """Return what became of the records that were not simply learned, and the time of reading and learning."""
-        reasons, fates = self.summary.reasons, self.summary.fates
+        reasons, statuses = self.summary.reasons, self.summary.statuses
         return {
             "rejected": sum(reasons.values()),
             "reasons": reasons,
-            **{fate: fates[fate] for fate in ("waiting", "duplicate", "expired")},
+            **{status: statuses[status] for status in ("pending", "duplicate", "expired")},
             "seconds": self.seconds,
         }
 
@@ -146,7 +146,7 @@ def evaluate(
     Returns
     -------
     dict
-        ``learner, params, n, mistakes, error, updates, weight_l2, rejected, reasons, waiting, duplicate, expired,
+        ``learner, params, n, mistakes, error, updates, weight_l2, rejected, reasons, pending, duplicate, expired,
         seconds``; with ``drift`` also ``drifts``, how many there were; with ``key`` also ``per_key: {key: {n, mistakes,
         updates}}``. ``seconds`` covers reading and learning, not imports.
     """
@@ -212,7 +212,7 @@ def race(
 
 def first_fault(examples: Examples, settings: Settings, learners: Sequence[Learner]) -> str:
     """Return what is wrong with the first records, of which none can be used: a number and a sentence."""
-    bucket = Bucket(Plan(settings, tuple(learners), tables=frozenset(("rejected",))))
+    bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset(("rejected",))))
     bucket.learn(_chunk(list(itertools.islice(_rows(examples), 100)), 0, keyed=examples.key is not None))
     row = min(bucket.results()["rejected"].to_pylist(), key=lambda row: row["offset"])
     return f"record {row['offset'] + 1}: {row['reason']}: {row['detail']}"
@@ -276,7 +276,7 @@ def _learn_rows(
     examples: Examples, settings: Settings, learners: Sequence[Learner], piece: int, after: _After
 ) -> tuple[Models, Summary]:
     limits = Limits() if examples.epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
-    bucket = Bucket(Plan(settings, tuple(learners), tables=frozenset(), limits=limits))
+    bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset(), limits=limits))
     rows = _passes(_rows(examples), examples.epochs, examples.shuffle)
     while taken := list(itertools.islice(rows, piece)):
         bucket.learn(_chunk(taken, bucket.summary.records, keyed=examples.key is not None))

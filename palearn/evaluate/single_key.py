@@ -1,7 +1,7 @@
 """Rows of one key as flat arrays, from a file to its figures, without an object a row.
 
 A :class:`palearn.engine.bucket.Bucket` of one key ends with the same models, to the last bit: order, labels, counts and
-the fate of every record are the same, and so are the numerics, :class:`palearn.models.keyed.Models`.
+the status of every record are the same, and so are the numerics, :class:`palearn.models.keyed.Models`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -29,7 +29,7 @@ WEIGHTS = ArraySpec("w", "weights", 0.0)
 SIGMA, FACTORS = "sigma", "factors"
 
 
-class Form(Protocol):
+class Family(Protocol):
     """What :class:`palearn.learners.learner.Learner` asks of a form; ``tie``: score 0 is positive."""
 
     def arrays(self, params: Params) -> tuple[ArraySpec, ...]:

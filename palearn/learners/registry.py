@@ -38,7 +38,7 @@ from palearn.learners.families import (
     AdaGrad,
     AgreeingViews,
     ClassMeans,
-    Form,
+    Family,
     Linear,
     Params,
     Rule,
@@ -77,7 +77,7 @@ CONSTRAINTS = Parameter(
     integer=True,
     words=("all",),
 )
-FORM = Parameter("covariance", "diagonal", "Form of the covariance.", words=("diagonal", "full"))
+FORM = Parameter("covariance", "diagonal", "Family of the covariance.", words=("diagonal", "full"))
 PROJECTION = Parameter("projection", "covariance", "What a diagonal keeps.", words=("covariance", "precision"))
 MOST_FULL = Parameter("max_full_features", 2048, "Most features of a full covariance.", at_least=1, integer=True)
 VARIANCE = Parameter("initial_variance", 1.0, "Variance of a feature never seen.", above=0)
@@ -85,7 +85,7 @@ SECOND_ORDER = (FORM, PROJECTION, VARIANCE, MOST_FULL)
 _AROW_FORM = Parameter(
     "covariance",
     "diagonal",
-    "Form of the covariance; joint (multiclass): one over the weights of all classes.",
+    "Family of the covariance; joint (multiclass): one over the weights of all classes.",
     words=("diagonal", "full", "joint"),
 )
 MOST_CLASSES = Parameter(
@@ -132,7 +132,7 @@ class Algorithm:
     summary: str
     source: str
     parameters: tuple[Parameter, ...]
-    form: Form
+    form: Family
     tasks: tuple[str, ...] = TASKS
     views: bool = False
     linear: bool = True

@@ -15,7 +15,7 @@ labels             list<string>                  each label as JSON, in class or
 counts             fixed_size_list<int64>        :data:`palearn.models.counters.KEY_COUNTS`
 features           list<dictionary<string>>      names; one dictionary for all keys
 label_counts       list<int64>                   examples a class
-room               binary                        :class:`palearn.engine.join_buffer.Room`; only where a key has one
+room               binary                        :class:`palearn.engine.join_buffer.KeyBuffer`; only where a key has one
 I.counts, I.sums   fixed_size_list               :data:`LEARNER_COUNTS`, :data:`LEARNER_SUMS`, learner I
 I.hits             list<int64>                   right predictions a class
 I.predictions      list<int64>                   predictions a class
@@ -76,9 +76,9 @@ def encode(models: Models) -> bytes:
         _lists(models.feature_ptr, pa.DictionaryArray.from_arrays(pa.array(_narrow(feature)), dictionary)),
         _lists(models.class_ptr, models.label_counts),
     ]
-    if any(models.rooms):
+    if any(models.join_buffers):
         names.append("room")
-        columns.append(_rooms(models.rooms))
+        columns.append(_buffers(models.join_buffers))
     for i, (learner, state) in enumerate(zip(models.learners, models.states, strict=True)):
         parts = {
             "counts": _fixed(state.counts),
@@ -153,7 +153,7 @@ def _read(models: Models, batch: pa.RecordBatch) -> Models:
     models.topics = _column(batch, "last_topic", pa.string()).to_pylist()
     models.labels = _read_labels(*_runs(batch, "labels", pa.string(), nulls=True))
     has_rooms = "room" in batch.schema.names
-    models.rooms = _column(batch, "room", pa.binary()).to_pylist() if has_rooms else [b""] * len(models.keys)
+    models.join_buffers = _column(batch, "room", pa.binary()).to_pylist() if has_rooms else [b""] * len(models.keys)
     models.counts = _table(batch, "counts", pa.int64(), len(counters.KEY_COUNTS))
     models.feature_ptr, features = _runs(batch, "features", *(pa.dictionary(x, pa.string()) for x in _PLACES))
     settings = models.settings
@@ -298,12 +298,12 @@ def _lists(ptr: IntArray, values: Any) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ptr.astype(np.int32)), items)
 
 
-def _rooms(rooms: Sequence[bytes]) -> pa.Array:
+def _buffers(rooms: Sequence[bytes]) -> pa.Array:
     size = sum(map(len, rooms))
     if size > _MOST_NUMBERS:
         raise StateFormatError(
             f"what a bucket's keys wait for and remember has {size} bytes, more than 2 GiB; let fewer parts wait "
-            "(assembly.max_waiting) or use more buckets (state.buckets)"
+            "(join.max_pending) or use more buckets (state.buckets)"
         )
     return pa.array(rooms, pa.binary())
 

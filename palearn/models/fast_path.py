@@ -24,7 +24,7 @@ _KEY, _NO_LABEL, _ONE = np.zeros(1, np.int64), np.full(1, -1, np.int64), np.ones
 _LEARN, _SCORE = np.ones(1, np.bool_), np.zeros(1, np.bool_)
 
 
-class Shortcut:
+class FastPath:
     """Examples to rows of a model of one key, one learner and no views.
 
     Parameters

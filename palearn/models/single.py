@@ -12,7 +12,7 @@ from palearn.errors import LearnerError, RecordError, StateFormatError
 from palearn.learners import LEARNERS, Learner, Outcome
 from palearn.models import codec
 from palearn.models.counters import N_LEARNED, N_SEEN, UPDATES
-from palearn.models.fast_path import Shortcut
+from palearn.models.fast_path import FastPath
 from palearn.models.keyed import Examples, Models
 from palearn.models.labels import Known, classify, default_labels, start
 from palearn.models.state import Settings
@@ -63,12 +63,12 @@ class Model:
         check_label(y)
         if weight is not None:
             weight = _weight(weight)
-        if not self._shortcut.learn(x, y, weight):
+        if not self._fast_path.learn(x, y, weight):
             self._learn_record(x, y, weight)
         return self
 
     def _use(self, models: Models) -> None:
-        self._models, self._settings, self._shortcut = models, models.settings, Shortcut(models)
+        self._models, self._settings, self._fast_path = models, models.settings, FastPath(models)
 
     def _learn_record(self, x: Mapping[str, Any], y: LabelValue, weight: float | None) -> None:
         """Learn an example as a batch of one record."""
@@ -88,7 +88,7 @@ class Model:
             raise
         if models is not self._models:
             self._use(models)
-        self._shortcut.found(y, examples.y)
+        self._fast_path.found(y, examples.y)
 
     def score_one(self, x: Mapping[str, Any]) -> float | dict[LabelValue, float]:
         """Return the score w.x (binary; > 0 is positive), or each known class's score (multiclass)."""
@@ -188,7 +188,7 @@ class Model:
 
     def _outcome(self, x: Mapping[str, Any]) -> Outcome | None:
         """Score one example; None before there is anything to score it with."""
-        out = self._shortcut.score(x)
+        out = self._fast_path.score(x)
         if out is not None:
             return out
         settings = self._settings_for(x)

@@ -85,7 +85,7 @@ class State:
         self.topics: list[str] = []
         self.labels: list[label_rules.Known] = []
         #: What each key waits for and remembers: bytes of :mod:`palearn.engine.join_buffer`.
-        self.rooms: list[bytes] = []
+        self.join_buffers: list[bytes] = []
         self.counts: IntArray = np.zeros((0, len(counters.KEY_COUNTS)), np.int64)
         self.feature_ptr: IntArray = np.zeros(1, np.int64)
         self.feature: Int32Array = np.zeros(0, np.int32)
@@ -111,7 +111,7 @@ class State:
             self.keys.append(name)
             self.topics.append("")
             self.labels.append(label_rules.start(task, positive))
-            self.rooms.append(b"")
+            self.join_buffers.append(b"")
         new = len(self.keys) - before
         if new:
             ends = self.feature_ptr[-1] + biases.size * np.arange(1, new + 1)
@@ -152,7 +152,7 @@ class State:
         self.keys = [self.keys[k] for k in numbers]
         self.topics = [self.topics[k] for k in numbers]
         self.labels = [self.labels[k] for k in numbers]
-        self.rooms = [self.rooms[k] for k in numbers]
+        self.join_buffers = [self.join_buffers[k] for k in numbers]
         self.index = {name: k for k, name in enumerate(self.keys)}
 
     @classmethod
@@ -169,7 +169,7 @@ class State:
             out.keys += part.keys
             out.topics += part.topics
             out.labels += part.labels
-            out.rooms += part.rooms
+            out.join_buffers += part.join_buffers
         out.vocabulary.load(list(names))
         out.index = {name: k for k, name in enumerate(out.keys)}
         out.feature, out.counts = np.concatenate(features), np.concatenate([part.counts for part in parts])

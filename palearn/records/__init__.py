@@ -12,7 +12,7 @@ A feature value is a number, a boolean (1 or 0), a string (one-hot, ``name=value
 ``name=item`` counts) or null (absent). ``weight`` (> 0), ``id`` and ``time`` are optional; other top-level
 fields are ignored. Order of features is kept: sums run in it.
 
-A topic's :class:`Form` may say that its values are written otherwise: the same fields in Avro or Protobuf
+A topic's :class:`ValueFormat` may say that its values are written otherwise: the same fields in Avro or Protobuf
 (:mod:`palearn.records.confluent_wire`), or a line of LIBSVM.
 """
 
@@ -46,7 +46,7 @@ from palearn.records.record import (
     too_many_features,
     utf8,
 )
-from palearn.records.value_format import PLAIN, WITH_SCHEMA, Encoding, Form
+from palearn.records.value_format import PLAIN, WITH_SCHEMA, Encoding, ValueFormat
 
 __all__ = [
     "BIAS",
@@ -55,10 +55,10 @@ __all__ = [
     "REASONS",
     "WITH_SCHEMA",
     "Encoding",
-    "Form",
     "Label",
     "LabelValue",
     "Record",
+    "ValueFormat",
     "check",
     "check_id",
     "check_label",
@@ -88,7 +88,7 @@ def encode(record: Record) -> bytes:
     return _encode(record)
 
 
-def decode_value(value: bytes | None, form: Form = PLAIN) -> Record:
+def decode_value(value: bytes | None, form: ValueFormat = PLAIN) -> Record:
     """Return the record in ``value``, a value of a topic of that form.
 
     Raises
@@ -100,7 +100,7 @@ def decode_value(value: bytes | None, form: Form = PLAIN) -> Record:
     return check(_decoded(value, form))
 
 
-def _decoded(value: bytes | None, form: Form) -> Record:
+def _decoded(value: bytes | None, form: ValueFormat) -> Record:
     match form.format:
         case "json":
             return json.decoded(value, form)
@@ -111,7 +111,7 @@ def _decoded(value: bytes | None, form: Form) -> Record:
 
 
 def decode_values(
-    values: Sequence[bytes | None], most: int, form: Form = PLAIN, features: int = 2**31
+    values: Sequence[bytes | None], most: int, form: ValueFormat = PLAIN, features: int = 2**31
 ) -> list[Record | RecordError]:
     """Return each value's record, or why it is none.
 
@@ -156,7 +156,7 @@ def _size(record: Record) -> int:
     return len(record.features or ()) + (sum(map(len, record.views.values())) if record.views else 0)
 
 
-def _record_or_fault(value: bytes | None, most: int, form: Form, features: int) -> Record | RecordError:
+def _record_or_fault(value: bytes | None, most: int, form: ValueFormat, features: int) -> Record | RecordError:
     if value is not None and len(value) > most:
         detail = f"the value has {len(value)} bytes, at most {most} are allowed (records.max_bytes)"
         return RecordError("too_large", detail)
@@ -167,7 +167,7 @@ def _record_or_fault(value: bytes | None, most: int, form: Form, features: int) 
         return fault
 
 
-def key_of(value: bytes | None, field: str, form: Form = PLAIN) -> bytes | None:
+def key_of(value: bytes | None, field: str, form: ValueFormat = PLAIN) -> bytes | None:
     """Return the key that a value holds: its top-level ``field``, or as :func:`record_key` finds it.
 
     ``form`` is that of the value's topic. None where the value has no such field or an empty one, or is no record; then
@@ -181,7 +181,7 @@ def key_of(value: bytes | None, field: str, form: Form = PLAIN) -> bytes | None:
     return text.encode() if text else None
 
 
-def _field(value: bytes | None, name: str, form: Form) -> Any:
+def _field(value: bytes | None, name: str, form: ValueFormat) -> Any:
     match form.format:
         case "json":
             return json.field_of(value, name)

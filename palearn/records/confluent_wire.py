@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from palearn.errors import RecordError
-from palearn.records.value_format import Form
+from palearn.records.value_format import ValueFormat
 
 _HEADER = struct.Struct(">bI")
 
@@ -32,7 +32,7 @@ class Schema(Protocol):
         """Return the fields of a record, or raise a RecordError."""
 
 
-def fields_of(value: bytes | None, form: Form) -> dict[str, Any]:
+def fields_of(value: bytes | None, form: ValueFormat) -> dict[str, Any]:
     """Return the fields of a value.
 
     Raises
@@ -55,7 +55,7 @@ def fields_of(value: bytes | None, form: Form) -> dict[str, Any]:
     return schema.fields(memoryview(value)[_HEADER.size :])
 
 
-def compiled(form: Form) -> Mapping[int | None, Schema]:
+def compiled(form: ValueFormat) -> Mapping[int | None, Schema]:
     """Return the schemas of a topic, ready to read.
 
     Raises

@@ -10,7 +10,7 @@ import msgspec
 from palearn.errors import RecordError
 from palearn.records.normalize import from_fields, in_view
 from palearn.records.record import Record, utf8
-from palearn.records.value_format import PLAIN, Form
+from palearn.records.value_format import PLAIN, ValueFormat
 
 # Everything that this decoder refuses is read again, with reasons, by _careful.
 _fast = msgspec.json.Decoder(Record).decode
@@ -19,7 +19,7 @@ _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 REFUSED = (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError)
 
 
-def decoder(form: Form) -> Callable[[bytes], Record]:
+def decoder(form: ValueFormat) -> Callable[[bytes], Record]:
     """Return the fast decoder of a topic's values.
 
     Raises
@@ -44,7 +44,7 @@ def _renaming(view: str | None, fields: tuple[tuple[str, str], ...]) -> Callable
     return record
 
 
-def decoded(value: bytes | None, form: Form) -> Record:
+def decoded(value: bytes | None, form: ValueFormat) -> Record:
     """Return the record in a value, or raise a RecordError."""
     try:
         record = decoder(form)(value)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def field_of(value: bytes | None, name: str) -> Any:
         return None
 
 
-def _careful(value: bytes | None, form: Form) -> Record:
+def _careful(value: bytes | None, form: ValueFormat) -> Record:
     """Read a value that the fast decoder refused: strings as features, or a reason to reject it."""
     fields = _parse(value)
     if not isinstance(fields, dict):

@@ -6,10 +6,10 @@ from typing import Any
 from palearn.errors import RecordError
 from palearn.records.libsvm import parse_libsvm
 from palearn.records.record import MAX_NAME, Record, brief, check_id, check_label, name_too_long, number
-from palearn.records.value_format import Form
+from palearn.records.value_format import ValueFormat
 
 
-def from_fields(fields: dict[str, Any], form: Form) -> Record:
+def from_fields(fields: dict[str, Any], form: ValueFormat) -> Record:
     """Return the record that a value's fields are.
 
     Parameters

@@ -11,7 +11,7 @@ Encoding: TypeAlias = Literal["json", "libsvm", "avro", "protobuf"]
 WITH_SCHEMA: tuple[Encoding, ...] = ("avro", "protobuf")
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
+class ValueFormat(msgspec.Struct, frozen=True, kw_only=True):
     """How the values of one topic differ from the format; all that a worker needs to read them.
 
     Parameters
@@ -36,4 +36,4 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
 
 
-PLAIN = Form()
+PLAIN = ValueFormat()

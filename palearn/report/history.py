@@ -1,4 +1,4 @@
-"""An output's metrics and accounts in one pass, batch by batch; it goes on where it stopped.
+"""An output's metrics and batches in one pass, batch by batch; it goes on where it stopped.
 
 The report and ``palearn watch`` stand on this: what they need of old batches is kept as sums, and of each key and
 learner its newest row.
@@ -34,7 +34,7 @@ _READ = (
 _DRIFT = pa.field("drift", pa.bool_())
 METRICS = pa.schema([*(schemas.METRICS.field(name) for name in _READ), _DRIFT])
 _DRIFTS = pa.schema([schemas.DRIFTS.field("learner")])
-_ACCOUNTS = pa.schema([x for x in schemas.ACCOUNTS if x.name != "offsets"])
+_ACCOUNTS = pa.schema([x for x in schemas.BATCHES if x.name != "offsets"])
 #: So many of the newest drift events are kept whole.
 KEPT_DRIFTS = 50
 
@@ -137,7 +137,7 @@ class History:
 
     def read(self) -> int:
         """Take in the whole batches that are new; return how many there were. A folder that began anew is read anew."""
-        places = {name: reading.batches(self.path, name) for name in ("metrics", "accounts", "drifts")}
+        places = {name: reading.batches(self.path, name) for name in ("metrics", "batches", "drifts")}
         # A batch's tables come one after the other; when all are there is written down. A copy may be without that.
         last = Store(str(self.path)).last_batch()
         if last is None and not any((self.path / name).is_dir() for name in ("_palearn", "_staging")):
@@ -148,7 +148,7 @@ class History:
             self._clear()
             done = -1
         new = sorted({n for numbers in places.values() for n in numbers if done < n <= last})
-        accounted, measured, drifted = (set(places[name]) for name in ("accounts", "metrics", "drifts"))
+        accounted, measured, drifted = (set(places[name]) for name in ("batches", "metrics", "drifts"))
         for number in new:
             batch = Batch(number)
             if number in accounted:
@@ -181,7 +181,7 @@ class History:
         return out
 
     def _account(self, batch: Batch) -> None:
-        for row in reading.columns(self.path, "accounts", _ACCOUNTS, batch=batch.number).to_pylist():
+        for row in reading.columns(self.path, "batches", _ACCOUNTS, batch=batch.number).to_pylist():
             batch.reasons.update(dict(row.pop("reasons") or ()))
             batch.account.update({name: value or 0 for name, value in row.items()})
 

@@ -48,10 +48,11 @@ class Watch:
         Returns
         -------
         dict
-            ``batches`` (how many), ``batch`` (the newest one's number), ``records`` (by fate, of all batches and of the
-            newest), ``learners`` (errors over all keys: of all records, of each key's last ones, of the newest batch),
-            ``no_change`` (its error), ``worst_keys`` (those that the learner ``best`` is worst at now, which is in
-            their windows) and ``newest_batches`` with the seconds that they took; null where there is nothing to tell.
+            ``batches`` (how many), ``batch`` (the newest one's number), ``records`` (by status, of all batches and of
+            the newest), ``learners`` (errors over all keys: of all records, of each key's last ones, of the newest
+            batch), ``no_change`` (its error), ``worst_keys`` (those that the learner ``best`` is worst at now, which is
+            in their windows) and ``newest_batches`` with the seconds that they took; null where there is nothing to
+            tell.
         """
         found = self._history
         if not found.batches:
@@ -153,7 +154,7 @@ def view(watch: Watch) -> Group | Text:
     """Return the newest reading as tables for a terminal."""
     reading = watch.reading()
     if reading is None:
-        return Text(f"no batch yet; waiting for the job's first one (Ctrl-C ends): {shown(str(watch.path))}")
+        return Text(f"no batch yet; pending for the job's first one (Ctrl-C ends): {shown(str(watch.path))}")
     title = f"batch {reading['batch']:,}, the newest of {reading['batches']:,}; keys: {reading['keys']:,}"
     parts: list[Any] = [Text(f"{title}; {shown(str(watch.path))}")]
     if reading["records"]["all"]:
@@ -167,7 +168,7 @@ def view(watch: Watch) -> Group | Text:
 
 
 def _records_table(records: dict[str, dict[str, int]]) -> Sheet:
-    kinds = ["records", *(fate for fate in STATUSES if records["all"][fate] or records["newest"][fate])]
+    kinds = ["records", *(status for status in STATUSES if records["all"][status] or records["newest"][status])]
     both = (records["all"], records["newest"])
     columns = [Column(kind, [count(x[kind]) for x in both], rank=rank) for rank, kind in enumerate(kinds)]
     return Sheet((Column("records", ("all batches", "newest batch"), "text"), *columns))

@@ -33,12 +33,12 @@ def history(path: str | Path) -> History:
 
 
 def summary(path: str | Path) -> dict[str, Any]:
-    """Return what a job did: records by fate, each learner over all keys, and each key's error.
+    """Return what a job did: records by status, each learner over all keys, and each key's error.
 
     Returns
     -------
     dict
-        ``records`` (accounts summed), ``learners: {name: {n, mistakes, error}}``, ``no_change`` (its error) and
+        ``records`` (summed over batches), ``learners: {name: {n, mistakes, error}}``, ``no_change`` (its error) and
         ``keys: {key: {"n", "baseline_error", "errors": {learner: error}}}``.
     """
     return summed(history(path))
@@ -69,8 +69,8 @@ def summed(found: History) -> dict[str, Any]:
     return out
 
 
-def fates(report: dict[str, Any]) -> str:
-    """Return a :func:`summary`'s records by fate as a line."""
+def statuses(report: dict[str, Any]) -> str:
+    """Return a :func:`summary`'s records by status as a line."""
     return ", ".join(f"{count:,} {name}" for name, count in report.get("records", {}).items() if count)
 
 

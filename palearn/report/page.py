@@ -59,8 +59,9 @@ def _content(found: History) -> dict[str, Any]:
         "in_a_step": -(-len(found.batches) // len(steps)),
         "keys": len(found.keys),
         "account": total.account,
-        "fates": [
-            (fate, total.account[fate], ratio(total.account[fate], total.account["records"])) for fate in STATUSES
+        "statuses": [
+            (status, total.account[status], ratio(total.account[status], total.account["records"]))
+            for status in STATUSES
         ],
         "reasons": _reasons(found, total),
         "expired": _expired(found),
@@ -222,15 +223,15 @@ def _expired(found: History) -> list[tuple[str, int]]:
 def _records(steps: list[Batch]) -> dict[str, Any]:
     """Return how many records came and were rejected, and how many wait, step by step."""
     numbers = np.array([step.number for step in steps], np.float64)
-    came, rejected, waiting = (
-        np.array([step.account[name] for step in steps], np.float64) for name in ("records", "rejected", "waiting")
+    came, rejected, pending = (
+        np.array([step.account[name] for step in steps], np.float64) for name in ("records", "rejected", "pending")
     )
     return {
         "chart": charts.lines("records of each step", [(1, numbers, came)], _BATCH, "count"),
-        "waiting": charts.lines("records that wait", [(1, numbers, np.cumsum(waiting))], _BATCH, "count")
-        if waiting.any()
+        "pending": charts.lines("records that wait", [(1, numbers, np.cumsum(pending))], _BATCH, "count")
+        if pending.any()
         else None,
-        "rows": list(zip(numbers.astype(int), came, rejected, np.cumsum(waiting), strict=True)),
+        "rows": list(zip(numbers.astype(int), came, rejected, np.cumsum(pending), strict=True)),
     }
 
 

@@ -134,10 +134,10 @@ def require_same_topics(checkpoint: Folder, ids: Mapping[str, str]) -> None:
         checkpoint.write(known | {"topics": {**ids, **known["topics"]}}, KNOWN)
 
 
-def taken(checkpoint: Folder, batch_id: int) -> list[dict[str, Any]]:
+def batch_offsets(checkpoint: Folder, batch_id: int) -> list[dict[str, Any]]:
     """Return the offsets that a batch takes, as the checkpoint planned them: a row a topic's partition.
 
-    Spark forgets the plans of old batches; the accounts table keeps these rows.
+    Spark forgets the plans of old batches; the batches table keeps these rows.
     """
     ends = _offsets(checkpoint.lines("offsets", str(batch_id)))
     if batch_id:
@@ -158,12 +158,12 @@ def _offsets(lines: list[str]) -> dict[str, dict[str, int]]:
 
 
 def batches_of(path: str) -> list[list[dict[str, Any]]]:
-    """Return what every batch of a checkpoint took (:func:`taken`), in order.
+    """Return what every batch of a checkpoint took (:func:`batch_offsets`), in order.
 
     Raises
     ------
     ConfigError
-        There is no checkpoint of a streaming job, or its output has no accounts.
+        There is no checkpoint of a streaming job, or its output has no table of batches.
     """
     checkpoint = Folder(path)
     known = known_of(checkpoint)
@@ -173,11 +173,11 @@ def batches_of(path: str) -> list[list[dict[str, Any]]]:
             "not give its models again"
         )
     output = Folder(known["output"])
-    files = [output.at("accounts", name) for name in output.sizes("accounts") if name.endswith(".parquet")]
+    files = [output.at("batches", name) for name in output.sizes("batches") if name.endswith(".parquet")]
     if not files:
         raise ConfigError(
-            f"{output.path}, the output of {path}, has no accounts, which tell what each batch took; was "
-            "output.accounts false, or the folder moved?"
+            f"{output.path}, the output of {path}, has no table batches, which has what each batch took; was "
+            "output.batches false, or the folder moved?"
         )
     table = ds.dataset(files, filesystem=output.fs, partitioning=ds.partitioning(flavor="hive")).to_table()
     rows = dict(zip(table["batch_id"].to_pylist(), table["offsets"].to_pylist(), strict=True))
@@ -185,8 +185,8 @@ def batches_of(path: str) -> list[list[dict[str, Any]]]:
     found = [rows.get(number) for number in range(max([*rows, -1 if done is None else done]) + 1)]
     if None in found:
         raise ConfigError(
-            f"the accounts of {output.path} do not tell what batch {found.index(None)} took, so the batches of {path} "
-            "cannot be repeated; was output.accounts false for a while?"
+            f"the table batches of {output.path} has not what batch {found.index(None)} took, so the batches of {path} "
+            "cannot be repeated; was output.batches false for a while?"
         )
     return found  # type: ignore[return-value]
 

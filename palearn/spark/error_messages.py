@@ -91,7 +91,7 @@ def _lost(found: re.Match[str], config: Config) -> str:
     return (
         "records that the checkpoint has not seen are gone from Kafka, by retention or because a topic was made anew, "
         f"or source.kafka.topics lacks a topic ({detail}). Nothing is learned twice or passed over in silence: to go "
-        "on without them give --set source.kafka.options.failOnDataLoss=false (accounts then count them as "
+        "on without them give --set source.kafka.options.failOnDataLoss=false (the table batches then counts them as "
         "empty_offsets), or start over"
     )
 

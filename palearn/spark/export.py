@@ -11,16 +11,16 @@ from palearn.models.from_table import BEFORE
 from palearn.spark import error_messages
 from palearn.spark.ascii_codec import from_text
 from palearn.spark.checkpoint import (
+    batch_offsets,
     has_start,
     has_whole_start,
     known_of,
     last_commit,
     start_of,
     started,
-    taken,
 )
 from palearn.spark.models_table import WRITTEN, RowsFile, publish, written
-from palearn.spark.operator import state_of, told
+from palearn.spark.operator import state_of, with_bucket_context
 from palearn.spark.session import reader
 from palearn.tables.folder import Folder
 from palearn.tables.locks import locked
@@ -46,7 +46,7 @@ def export(checkpoint: str, out: str, *, master: str | None = None, spark: Spark
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = RowsFile(path)
         for number, blob in blobs_in(batches):
-            with told(number):
+            with with_bucket_context(number):
                 models = codec.decode(blob)
             yield written(f"{number}.paln", rows.add(models))
         yield from rows.close()
@@ -89,7 +89,7 @@ def blobs_in(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of the buckets of :func:`whole_state`."""
     for batch in batches:
         for number, text, start in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            with told(number):
+            with with_bucket_context(number):
                 blob = start if text is None else from_text(text)
             yield number, blob
 
@@ -98,6 +98,6 @@ def learned_up_to(checkpoint: Folder) -> dict[str, dict[str, int]]:
     """Return where a stopped job would go on: topic -> partition -> offset, as ``starting_offsets`` takes it."""
     last = last_commit(checkpoint)
     found: dict[str, dict[str, int]] = {}
-    for row in [] if last is None else taken(checkpoint, last):
+    for row in [] if last is None else batch_offsets(checkpoint, last):
         found.setdefault(row["topic"], {})[str(row["partition"])] = row["end"]
     return found

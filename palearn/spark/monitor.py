@@ -105,13 +105,13 @@ class Monitor(Collector):
             self._seen = list(_of_query(query.status, query.lastProgress or {}))
 
     def _since_start(self) -> Iterator[Metric]:
-        sums, fates = self._sums, self._sums.fates
-        final = {fate: count for fate, count in fates.items() if fate != "waiting"}
+        sums, statuses = self._sums, self._sums.statuses
+        final = {status: count for status, count in statuses.items() if status != "pending"}
         yield _counter("palearn_records", "Records taken from the topics.", sums.records)
-        yield _counter("palearn_settled_records", "Records that met a fate for good.", final, "fate")
+        yield _counter("palearn_settled_records", "Records that met a status for good.", final, "status")
         yield _counter("palearn_rejected_records", "Records rejected for a reason.", sums.reasons, "reason")
         yield _gauge(
-            "palearn_waiting_records_change", "Parts that wait, less those at the job's start.", fates["waiting"]
+            "palearn_pending_records_change", "Parts that wait, less those at the job's start.", statuses["pending"]
         )
         yield _counter("palearn_labelled_records", "Examples scored that have a label.", sums.n)
         yield _counter("palearn_mistakes", "Mistakes on them.", sums.mistakes, "learner")

@@ -19,11 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from palearn.config import Config, Source
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.validation import Chunk
 from palearn.errors import NewerFormatError, RecordError, StateFormatError
 from palearn.models import codec
-from palearn.records import Form
+from palearn.records import ValueFormat
 from palearn.spark.ascii_codec import from_text, to_text
 from palearn.spark.checkpoint import has_start, start_of
 from palearn.tables.folder import Folder
@@ -44,20 +44,20 @@ class _Given(msgspec.Struct):
     """What a worker is given: a configuration, and what its schemas' files hold."""
 
     config: Config
-    forms: dict[str, Form]
+    forms: dict[str, ValueFormat]
 
 
 @lru_cache(maxsize=8)
-def plan_of(config: str) -> Plan:
+def bucket_config_of(config: str) -> BucketConfig:
     """Return the plan of a configuration in JSON; made once a worker process, not once a group."""
     given = msgspec.json.decode(config, type=_Given)
-    return given.config.plan_with(given.forms)
+    return given.config.bucket_config_with(given.forms)
 
 
 def train(records: DataFrame, config: Config) -> DataFrame:
     """Return the results of learning every bucket's records, with Spark keeping the buckets' state."""
-    described = plan_in(config)
-    every = config.output.models.every if config.output.models else 1
+    described = bucket_config_in(config)
+    every = config.output.models.every_batches if config.output.models else 1
     checkpoint = Folder(config.checkpoint)
     path, begins = checkpoint.path, has_start(checkpoint)
     spark = records.sparkSession
@@ -67,12 +67,12 @@ def train(records: DataFrame, config: Config) -> DataFrame:
 
     def learn(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         batch_id = current_batch()
-        with told(key[0], batch_id):
+        with with_bucket_context(key[0], batch_id):
             if state.exists:
                 blob: bytes | None = from_text(state.get[2])
             else:
                 blob = start_of(Folder(path), key[0]) if begins else None
-            bucket = Bucket(plan_of(described), blob, batch_id)
+            bucket = Bucket(bucket_config_of(described), blob, batch_id)
         # The group may come in pieces: its order is restored over all of them.
         bucket.learn(_chunk(list(frames)))
         payloads = pack(bucket, models=batch_id % every == every - 1)
@@ -89,10 +89,10 @@ def replay(records: DataFrame, config: Config) -> DataFrame:
     ``records`` must be sorted within their partitions by bucket, batch (if they have one), topic, partition and offset,
     and no bucket may be spread over two partitions. Only a bucket's models and one piece of its records are in memory.
     """
-    described = plan_in(config)
+    described = bucket_config_in(config)
 
     def learn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan = plan_of(described)
+        plan = bucket_config_of(described)
         current, bucket = None, None
         for batch in batches:
             for number, chunk in _split(batch):
@@ -110,13 +110,13 @@ def replay(records: DataFrame, config: Config) -> DataFrame:
 
 def unwritten(spark: SparkSession, config: Config) -> DataFrame:
     """Return, from the state of a stopped job, the models that changed since their last snapshot."""
-    described = plan_in(config)
+    described = bucket_config_in(config)
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan = plan_of(described)
+        plan = bucket_config_of(described)
         for batch in batches:
             for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                with told(number):
+                with with_bucket_context(number):
                     bucket = Bucket(plan, from_text(blob))
                 yield _result_batch(pack(bucket))
 
@@ -131,7 +131,7 @@ def state_of(spark: SparkSession, checkpoint: Folder) -> DataFrame:
 
 
 @contextmanager
-def told(bucket: int, batch_id: int | None = None) -> Iterator[None]:
+def with_bucket_context(bucket: int, batch_id: int | None = None) -> Iterator[None]:
     """Say of bytes that cannot be read whose state they are."""
     when = "" if batch_id is None else f" before batch {batch_id}"
     try:
@@ -151,7 +151,7 @@ def _state_text(number: int, bucket: Bucket) -> str:
     if len(blob) > _MOST_STATE_BYTES:
         raise StateFormatError(
             f"the state of bucket {number} would have {len(blob)} bytes, more than Spark can hold; use more buckets "
-            "(state.buckets), or bound them more tightly (state.max_keys, state.max_features, assembly)"
+            "(state.buckets), or bound them more tightly (state.max_keys, state.max_features, join)"
         )
     return to_text(blob)
 
@@ -174,7 +174,7 @@ class _Held:
         return [*payloads, *[(None, None)] * most_rows]
 
 
-def plan_in(config: Config) -> str:
+def bucket_config_in(config: Config) -> str:
     """Return what workers need of a configuration, as JSON: nothing that lets one into Kafka."""
     return msgspec.json.encode(_Given(msgspec.structs.replace(config, source=Source()), config.forms)).decode()
 

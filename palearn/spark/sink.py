@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from palearn.config import Config
 from palearn.engine import result_rows
 from palearn.engine.bucket import Summary
-from palearn.spark.checkpoint import last_commit, taken
+from palearn.spark.checkpoint import batch_offsets, last_commit
 from palearn.spark.operator import HELD_BYTES, SUMMARY, unwritten
 from palearn.spark.worst_keys import Ranking, Windows
 from palearn.tables import schemas
@@ -79,7 +79,7 @@ class Sink:
         """Write a batch's tables, whole or not at all, and log one line."""
         began = time.perf_counter()
         before = self.store.totals(batch_id)
-        offsets = None if self.checkpoint is None else taken(self.checkpoint, batch_id)
+        offsets = None if self.checkpoint is None else batch_offsets(self.checkpoint, batch_id)
         whole = self.store.is_whole(batch_id, offsets)
         self.store.begin()
         topics = self.config.output.topics
@@ -108,7 +108,7 @@ class Sink:
         models = self.config.output.models
         # Not the store's newest batch: the state may be of the one before, whose rows must not replace newer ones.
         last = None if self.checkpoint is None else last_commit(self.checkpoint)
-        if not models or models.every == 1 or last is None:
+        if not models or models.every_batches == 1 or last is None:
             return
         self.store.begin()
         frame = unwritten(spark, self.config)
@@ -127,19 +127,19 @@ class Sink:
         return written
 
     def _driver_rows(self, batch_id: int, written: Written, totals: Totals, offsets: Offsets) -> dict[str, pa.Table]:
-        """Write the rows that sum over all buckets: accounts, and the metrics over all keys."""
+        """Write the rows that sum over all buckets: batches, and the metrics over all keys."""
         output, rows, summary = self.config.output, {}, written.summary
-        if output.accounts:
+        if output.batches:
             account = {
                 "records": summary.records,
-                **summary.fates,
+                **summary.statuses,
                 "keys_evicted": summary.keys_evicted,
                 "features_evicted": summary.features_evicted,
                 "reasons": list(summary.reasons.items()),
                 "offsets": offsets,
                 "empty_offsets": None if offsets is None else _span(offsets) - summary.records,
             }
-            rows["accounts"] = pa.Table.from_pylist([account], schemas.ACCOUNTS)
+            rows["batches"] = pa.Table.from_pylist([account], schemas.BATCHES)
         if output.metrics:
             rows["metrics"] = pa.Table.from_batches([result_rows.total_rows(totals)])
         for name, table in rows.items():
@@ -271,12 +271,12 @@ def _totals(before: Totals, summary: Summary) -> Totals:
 
 
 def _line(batch_id: int, summary: Summary, totals: Totals, seconds: float) -> str:
-    fates = ", ".join(f"{count:,} {fate}" for fate, count in summary.fates.items() if count)
+    statuses = ", ".join(f"{count:,} {status}" for status, count in summary.statuses.items() if count)
     errors = ", ".join(
         f"{name} {t['batch_mistakes'] / t['batch_n']:.4f} (all {t['mistakes'] / t['n']:.4f})"
         for name, t in totals.items()
         if t["batch_n"]
     )
     rate = summary.records / seconds if seconds else 0.0
-    records = f"{summary.records:,} records" + (f" ({fates})" if fates else "")
+    records = f"{summary.records:,} records" + (f" ({statuses})" if statuses else "")
     return f"batch {batch_id}: {records}, {rate:,.0f} rows/s, error {errors or 'none yet'}"

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from palearn import files
 from palearn.config import Config, KafkaSource, KeyRule
 from palearn.errors import ConfigError, RecordError
-from palearn.records import PLAIN, Form, encode, key_of
+from palearn.records import PLAIN, ValueFormat, encode, key_of
 
 #: Topic and partition -> offsets, ascending.
 Ends = dict[tuple[str, int], list[int]]
@@ -206,7 +206,7 @@ def bucket_of(key: str | Column, buckets: int) -> Column:
     return F.pmod(F.xxhash64(key), F.lit(buckets)).cast("int")
 
 
-def _key_column(rule: KeyRule, forms: Mapping[str, Form]) -> Column:
+def _key_column(rule: KeyRule, forms: Mapping[str, ValueFormat]) -> Column:
     if rule.constant is not None:
         return F.lit(rule.constant.encode())
     field = str(rule.field)

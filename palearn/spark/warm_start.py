@@ -30,7 +30,7 @@ from palearn.spark import error_messages
 from palearn.spark.checkpoint import KNOWN, has_begun, has_whole_start, known_of
 from palearn.spark.export import blobs_in, learned_up_to, whole_state
 from palearn.spark.models_table import WRITTEN, RowsFile, newest, publish, scored, table_of, written
-from palearn.spark.operator import pieces, plan_in, plan_of, told
+from palearn.spark.operator import bucket_config_in, bucket_config_of, pieces, with_bucket_context
 from palearn.spark.source import bucket_of
 from palearn.tables.folder import Folder
 from palearn.tables.locks import locked
@@ -128,7 +128,7 @@ def _of_state(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
 
     def keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, blob in blobs_in(batches):
-            with told(number):
+            with with_bucket_context(number):
                 names = codec.decode(blob).keys
             yield pa.RecordBatch.from_pylist([{"blob": blob, "keys": names}], pa.schema(kinds))
 
@@ -179,10 +179,10 @@ def _of_table(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
     from_table.require_readable(known)
     table = table.where(F.col("key").isNotNull() & F.col("learner").isin([learner.name for learner in known]))
     rows = newest(table, from_table.COLUMNS).withColumn("bucket", bucket_of("key", config.state.buckets))
-    described = plan_in(config)
+    described = bucket_config_in(config)
 
     def build(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan = plan_of(described)
+        plan = bucket_config_of(described)
         for bucket, parts in _runs(batches):
             yield _part(bucket, from_table.from_table(pa.Table.from_batches(parts), plan.settings, plan.learners))
 

@@ -66,7 +66,7 @@ def _compact(folder: Folder, keep: int, chosen: set[str]) -> Compacted:
     if last is None:
         return found
     folder.discard(_WORK)
-    for table in sorted({*TABLES, "accounts"}):  # a report may lie beside them
+    for table in sorted({*TABLES, "batches"}):  # a report may lie beside them
         newer: set[tuple[str, str]] | None = set() if table in chosen else None
         for batch in sorted(_batches(folder, table), reverse=True):
             rows = _Batch(folder, table, batch)

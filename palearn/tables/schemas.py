@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 #: What can happen to a record; each batch counts them, and every record has exactly one.
-STATUSES = ("learned", "scored", "waiting", "duplicate", "rejected", "expired")
+STATUSES = ("learned", "scored", "pending", "duplicate", "rejected", "expired")
 
 MODELS = pa.schema(
     [
@@ -98,7 +98,7 @@ DRIFTS = pa.schema(
     ]
 )
 _OFFSETS = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
-ACCOUNTS = pa.schema(
+BATCHES = pa.schema(
     [
         ("records", pa.int64()),
         *((status, pa.int64()) for status in STATUSES),

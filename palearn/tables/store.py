@@ -24,7 +24,7 @@ FORMAT = 1
 #: This many records of whole batches are kept; Spark itself retries only the last one.
 _KEPT_BATCHES = 100
 
-#: What a batch takes of the topics (:func:`palearn.spark.checkpoint.taken`); None: it is no batch of a stream.
+#: What a batch takes of the topics (:func:`palearn.spark.checkpoint.batch_offsets`); None: it is no batch of a stream.
 Offsets = list[dict[str, Any]] | None
 
 

@@ -87,7 +87,7 @@ ERRORS: list[tuple[str, int, list[str]]] = [
     ("stream --config good.yaml --set source.kafka.starting_offsets=begin", 1, ["starting_offsets: give earliest"]),
     ("stream --config good.yaml", 1, ["no Kafka broker answers at 127.0.0.1:1", "palearn broker start"]),
     ("replay --config good.yaml", 1, ["no Kafka broker answers at 127.0.0.1:1", "palearn broker start"]),
-    ("tune --config good.yaml", 1, ["no Kafka broker answers at 127.0.0.1:1", "palearn broker start"]),
+    ("capacity --config good.yaml", 1, ["no Kafka broker answers at 127.0.0.1:1", "palearn broker start"]),
     ("replay --config good.yaml --topic 2024-01-01", 1, ["no Kafka broker answers at 127.0.0.1:1"]),
     ("replay --config good.yaml --from 5", 1, ["start (--from): give earliest, latest", "'5'"]),
     ("replay --config good.yaml --set output.path=folder", 1, ["folder is not empty", "new folder"]),

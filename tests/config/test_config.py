@@ -26,10 +26,10 @@ records: {format: json, key: record, task: binary, positive: null, bias: true, v
 learners:
   - {name: arow, algorithm: arow, r: 1.0, covariance: diagonal}
   - {name: careful, algorithm: pa1, C: 0.1}
-assembly: {}
+join: {}
 state: {buckets: 64, max_keys: null, max_features: 10000}
 metrics: {window: 1000, fading: 0.999}
-output: {path: out, models: {every: 1}, metrics: {}, predictions: false, rejected: {}, accounts: {}}
+output: {path: out, models: {every_batches: 1}, metrics: {}, predictions: false, rejected: {}, batches: {}}
 checkpoint: checkpoint
 trigger: available_now
 """
@@ -63,7 +63,7 @@ def test_source_learners_output_and_checkpoint_are_enough() -> None:
 
 
 def test_defaults_reach_the_plan() -> None:
-    plan = config.parse(minimal()).plan
+    plan = config.parse(minimal()).bucket_config
     assert plan.tables == {"models", "metrics", "rejected", "expired", "drifts"}
     assert (plan.max_keys, plan.settings.max_features, plan.settings.window) == (None, 10_000, 1000)
     assert [(x.name, x.algorithm) for x in plan.learners] == [("arow", "arow"), ("careful", "pa1")]
@@ -72,7 +72,7 @@ def test_defaults_reach_the_plan() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_shipped_configurations_load(path: Path) -> None:
-    assert config.load(path).plan.learners
+    assert config.load(path).bucket_config.learners
 
 
 def test_there_are_shipped_configurations() -> None:
@@ -88,7 +88,11 @@ def test_there_are_shipped_configurations() -> None:
         ("records.positiv", 1, r"records\.positiv.*did you mean 'positive'"),
         ("state.bucket", 1, r"state\.bucket.*did you mean 'buckets'"),
         ("output.model", {}, r"output\.model.*did you mean 'models'"),
-        ("output.models.evry", 1, r"output\.models\.evry.*did you mean 'every'"),
+        ("assembly", {}, r"assembly: unknown key 'assembly'; did you mean 'join'"),
+        ("join.max_waiting", 5, r"join\.max_waiting.*did you mean 'max_pending'"),
+        ("output.accounts", {}, r"output\.accounts.*did you mean 'batches'"),
+        ("output.models.every", 2, r"output\.models\.every.*did you mean 'every_batches'"),
+        ("output.models.every_batche", 1, r"output\.models\.every_batche.*did you mean 'every_batches'"),
         ("trigger", {"procesing_time": "1s"}, "procesing_time.*did you mean 'processing_time'"),
         ("records.key", {"feild": "user"}, "feild.*did you mean 'field'"),
         ("learners.0.R", 1, "learners.0: .*unknown option 'R'.*r"),
@@ -281,7 +285,7 @@ def test_overrides() -> None:
     made = config.parse(minimal(), overrides)
     assert made.make_learners()[1].params["C"] == 0.5
     assert (made.state.buckets, made.metrics.window, made.checkpoint) == (7, 5, "c2")
-    assert "predictions" in made.plan.tables
+    assert "predictions" in made.bucket_config.tables
 
 
 @pytest.mark.parametrize("number", ["1e-3", "1E3", "0.001", "5"])

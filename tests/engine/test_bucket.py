@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palearn import datasets, make
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.evaluate.prequential import evaluate
 from palearn.learners import resize
 from palearn.models import ragged
@@ -80,7 +80,7 @@ def with_views(record: Record) -> Record:
     return Record(label=record.label, views=views)
 
 
-def adult_case(task: str) -> tuple[Plan, list[Row]]:
+def adult_case(task: str) -> tuple[BucketConfig, list[Row]]:
     people = adult(1000)
     keys = [occupation(person) for person in people]
     if task == "binary":
@@ -168,7 +168,7 @@ def test_evaluate_gives_the_same_mistakes_and_weights(one: Any) -> None:
         key: {"n": row["n"], "mistakes": row["mistakes"], "updates": row["updates"]} for key, row in mine.items()
     }
     assert report["mistakes"] == ran.total.mistakes[one.name]
-    assert report["rejected"] == ran.total.fates["rejected"]
+    assert report["rejected"] == ran.total.statuses["rejected"]
     weights = [w for row in ran.tables["models"] if row["learner"] == one.name for w in row["weights"]]
     assert report["weight_l2"] == pytest.approx(sum(w * w for w in weights) ** 0.5, rel=1e-12)
 

@@ -1,10 +1,10 @@
-"""Every record has a fate, and a bad one changes nothing: each reason, alone and among others."""
+"""Every record has a status, and a bad one changes nothing: each reason, alone and among others."""
 
 from typing import Any
 
 import pytest
 
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.errors import RecordError
 from palearn.records import REASONS
 from tests.streams import assert_accounts, chunk, learner, plan, rows, run
@@ -83,7 +83,7 @@ GOOD = [
 ]
 
 
-def refused_rows(made: Plan, bad: list[tuple[Any, Any]]) -> list[dict[str, Any]]:
+def refused_rows(made: BucketConfig, bad: list[tuple[Any, Any]]) -> list[dict[str, Any]]:
     """Run bad records among good ones; check that they change nothing, and return the rejected table."""
     plain = [value for _, value in bad]
     before, after = rows(GOOD[:2], first=0), rows(GOOD[2:], first=1000)
@@ -100,7 +100,7 @@ def refused_rows(made: Plan, bad: list[tuple[Any, Any]]) -> list[dict[str, Any]]
     assert ran.metrics == clean.metrics
     assert ran.in_order("predictions") == clean.in_order("predictions")
     assert_accounts(ran)
-    assert ran.total.fates["learned"] + ran.total.fates["scored"] == len(GOOD)
+    assert ran.total.statuses["learned"] + ran.total.statuses["scored"] == len(GOOD)
     found = sorted(ran.tables.get("rejected", []), key=lambda row: row["offset"])
     assert [(row["key"], row["topic"], row["partition"], row["offset"]) for row in found] == [
         (row.key, "bad", 3, row.offset) for row in middle
@@ -185,7 +185,7 @@ def test_views_must_be_those_of_the_configuration(views: Any) -> None:
 def test_an_empty_example_is_scored_and_counted_but_not_learned(features: Any, bias: bool) -> None:
     made = plan(learner("pa1"), bias=bias)
     ran = run(made, rows([("k", {"label": 1, "features": {"f": 1}}), ("k", {"label": -1, "features": features})]))
-    assert (ran.total.fates["learned"], ran.total.fates["scored"], ran.total.n) == (1, 1, 2)
+    assert (ran.total.statuses["learned"], ran.total.statuses["scored"], ran.total.n) == (1, 1, 2)
     (row,) = ran.tables["models"]
     assert (row["n_seen"], row["n_learned"], row["n_updates"]) == (2, 1, 1)
 

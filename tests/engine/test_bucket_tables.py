@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.errors import StateFormatError
 from tests.streams import Row, chunk, learner, plan, rows, run
 
@@ -160,7 +160,7 @@ def test_tables_not_wanted_are_not_made() -> None:
     ],
     ids=["option", "name", "tie", "more", "bias", "window"],
 )
-def test_state_of_another_configuration_is_refused(other: Plan) -> None:
+def test_state_of_another_configuration_is_refused(other: BucketConfig) -> None:
     bucket = Bucket(plan(learner("pa1")))
     bucket.learn(chunk(rows([("k", {"label": 1, "x": [1]})])))
     with pytest.raises(StateFormatError, match="other learners or settings"):

@@ -289,8 +289,8 @@ def test_dictionaries_count_among_what_is_claimed() -> None:
 def test_a_room_that_arrow_has_no_place_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     models = codec.decode(palearn.make("pa").learn_one({"a": 1}, 1).to_bytes())
     monkeypatch.setattr(codec, "_MOST_NUMBERS", 100)
-    models.rooms = [bytes(101)]
-    with pytest.raises(StateFormatError, match=r"has 101 bytes.*assembly\.max_waiting"):
+    models.join_buffers = [bytes(101)]
+    with pytest.raises(StateFormatError, match=r"has 101 bytes.*join\.max_pending"):
         codec.encode(models)
 
 
@@ -309,7 +309,7 @@ FIELDS = st.dictionaries(st.sampled_from(["label", "features", "views", "x", "id
 def test_any_json_is_learned_or_rejected_with_a_reason(values: list[Any], views: tuple[str, ...]) -> None:
     bucket = Bucket(plan(learner("arow"), views=views))
     bucket.learn(chunk(rows([("k", json.dumps(value).encode()) for value in values])))
-    assert bucket.summary.records == sum(bucket.summary.fates.values()) == len(values)
+    assert bucket.summary.records == sum(bucket.summary.statuses.values()) == len(values)
     assert set(bucket.summary.reasons) <= set(REASONS)
     bucket.results()
     codec.decode(bucket.to_bytes())
@@ -465,7 +465,7 @@ def named(tmp_path: Path) -> Path:
     bucket = Bucket(plan(learner("arow", task="multiclass"), task="multiclass"))
     values = [(name, {"label": name, "features": {name: 1, "bag": [name], "x": name}}) for name in NAMES]
     bucket.learn(chunk(rows(values)))
-    assert bucket.summary.fates["learned"] == len(NAMES)
+    assert bucket.summary.statuses["learned"] == len(NAMES)
     totals = {"arow": {"n": len(NAMES), "mistakes": 0, "batch_n": len(NAMES), "batch_mistakes": 0}}
     for name, table in bucket.results().items():
         whole = result_rows.plain(table, name)

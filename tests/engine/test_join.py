@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import palearn
 from palearn.config import parse
 from palearn.engine import result_rows
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.join import Limits
-from palearn.engine.join_buffer import Part, Score, Stored, Waiting
+from palearn.engine.join_buffer import Part, Pending, Score, Stored
 from palearn.engine.validation import Chunk
 from palearn.errors import StateFormatError
 from palearn.models import codec
@@ -32,7 +32,7 @@ LEARNERS = ["arow", "pa1", "perceptron"]
 
 def plan(
     *, views: list[str] | None = None, learners: list[str] = LEARNERS, task: str = "binary", **limits: Any
-) -> Plan:
+) -> BucketConfig:
     tree = {
         "source": {"files": {"path": "none"}},
         "learners": [{"algorithm": name} for name in learners],
@@ -40,7 +40,7 @@ def plan(
         "output": {"path": "none", "predictions": {}},
         "checkpoint": "none",
     }
-    return replace(parse(tree).plan, limits=Limits(**limits))
+    return replace(parse(tree).bucket_config, limits=Limits(**limits))
 
 
 def chunk(messages: list[Message], first: int = 0) -> Chunk:
@@ -50,7 +50,7 @@ def chunk(messages: list[Message], first: int = 0) -> Chunk:
     return Chunk(keys, values, ["t"] * n, np.zeros(n, np.int64), np.arange(first, first + n))
 
 
-def learn(plan: Plan, messages: list[Message], cuts: list[int] | None = None) -> Iterator[Bucket]:
+def learn(plan: BucketConfig, messages: list[Message], cuts: list[int] | None = None) -> Iterator[Bucket]:
     """Yield the bucket after each batch, results not yet taken; batches end at ``cuts``, through bytes."""
     ends = sorted({0, len(messages), *(cut % (len(messages) + 1) for cut in cuts or [])})
     blob = None
@@ -61,7 +61,7 @@ def learn(plan: Plan, messages: list[Message], cuts: list[int] | None = None) ->
         blob = bucket.to_bytes()
 
 
-def all_at_once(plan: Plan, messages: list[Message]) -> Bucket:
+def all_at_once(plan: BucketConfig, messages: list[Message]) -> Bucket:
     (bucket,) = learn(plan, messages)
     return bucket
 
@@ -75,12 +75,12 @@ def tables(found: list[Bucket]) -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def fates(found: list[Bucket]) -> Counter[str]:
+def statuses(found: list[Bucket]) -> Counter[str]:
     total: Counter[str] = Counter()
     for bucket in found:
-        assert bucket.summary.records == sum(bucket.summary.fates.values())
-        total.update({name: 0 for name in bucket.summary.fates})
-        for name, count in bucket.summary.fates.items():
+        assert bucket.summary.records == sum(bucket.summary.statuses.values())
+        total.update({name: 0 for name in bucket.summary.statuses})
+        for name, count in bucket.summary.statuses.items():
             total[name] += count
     return total
 
@@ -129,17 +129,17 @@ def example(draw: st.DrawFn, ident: int, views: bool) -> list[Message]:
 @st.composite
 def streams(draw: st.DrawFn, views: bool) -> list[Message]:
     """Draw interleaved examples, records without an id among them."""
-    waiting = [draw(example(ident, views)) for ident in range(draw(st.integers(1, 8)))]
+    pending = [draw(example(ident, views)) for ident in range(draw(st.integers(1, 8)))]
     out: list[Message] = []
-    while waiting:
-        at = draw(st.integers(0, len(waiting)))
-        if at == len(waiting):
+    while pending:
+        at = draw(st.integers(0, len(pending)))
+        if at == len(pending):
             features = {"views": {"v": draw(FEATURES), "w": draw(FEATURES)}} if views else {"features": draw(FEATURES)}
             out.append((draw(st.sampled_from(["k", "j"])), {"label": draw(st.sampled_from([-1, 1])), **features}))
             continue
-        out.append(waiting[at].pop(0))
-        if not waiting[at]:
-            del waiting[at]
+        out.append(pending[at].pop(0))
+        if not pending[at]:
+            del pending[at]
     return out
 
 
@@ -199,8 +199,8 @@ def test_every_example_is_learned_once_in_the_order_of_completion(views: bool, d
     last = found[-1]
     for (key, name), model in expected.models.items():
         assert weights(last, key, name) == {feature: w for feature, w in model.weights().items() if w}
-    total = fates(found)
-    assert total["waiting"] == sum(expected.count.values())
+    total = statuses(found)
+    assert total["pending"] == sum(expected.count.values())
     assert total["duplicate"] == total["rejected"] == total["expired"] == 0
     for name in LEARNERS:
         assert sum(bucket.summary.mistakes[name] for bucket in found) == expected.mistakes[name]
@@ -224,7 +224,7 @@ def test_a_repeated_part_is_a_duplicate_and_other_content_a_conflict() -> None:
     ]
     for cuts in ([], list(range(9))):
         found = list(learn(plan(), messages, cuts))
-        assert fates(found) == Counter(learned=2, duplicate=3, rejected=2, waiting=1, scored=0, expired=0)
+        assert statuses(found) == Counter(learned=2, duplicate=3, rejected=2, pending=1, scored=0, expired=0)
         rejected = tables(found)["rejected"]
         assert [row["offset"] for row in rejected] == [2, 6]
         assert {row["reason"] for row in rejected} == {"conflict"}
@@ -233,15 +233,15 @@ def test_a_repeated_part_is_a_duplicate_and_other_content_a_conflict() -> None:
 
 def test_ids_are_text() -> None:
     messages: list[Message] = [("k", {"id": 43, "features": {"x": 1}}), ("k", {"id": "43", "label": 1})]
-    assert fates([all_at_once(plan(), messages)])["learned"] == 2
+    assert statuses([all_at_once(plan(), messages)])["learned"] == 2
 
 
 def test_an_id_that_is_no_longer_remembered_is_new() -> None:
     messages: list[Message] = [("k", {"id": i, "label": 1, "features": {"x": 1}}) for i in (1, 2, 3, 1, 3)]
     for cuts in ([], list(range(6))):
-        assert fates(list(learn(plan(remember_ids=2), messages, cuts)))["learned"] == 4
-        assert fates(list(learn(plan(remember_ids=0), messages, cuts)))["learned"] == 5
-        assert fates(list(learn(plan(), messages, cuts)))["duplicate"] == 2
+        assert statuses(list(learn(plan(remember_ids=2), messages, cuts)))["learned"] == 4
+        assert statuses(list(learn(plan(remember_ids=0), messages, cuts)))["learned"] == 5
+        assert statuses(list(learn(plan(), messages, cuts)))["duplicate"] == 2
 
 
 # -- bounds ----------------------------------------------------------------------------------------------
@@ -254,15 +254,15 @@ def part(ident: int, **more: Any) -> Message:
 @pytest.mark.parametrize("cuts", [[], list(range(20))])
 def test_the_oldest_leaves_when_too_many_wait(cuts: list[int]) -> None:
     messages = [part(i) for i in range(5)] + [("k", {"id": 0, "label": 1}), ("k", {"id": 4, "label": 1})]
-    found = list(learn(plan(max_waiting=3), messages, cuts))
+    found = list(learn(plan(max_pending=3), messages, cuts))
     expired = tables(found)["expired"]
     assert [(row["key"], row["id"], row["reason"], row["offset"]) for row in expired] == [
-        ("k", "0", "max_waiting", 0),
-        ("k", "1", "max_waiting", 1),
-        ("k", "2", "max_waiting", 2),  # the late label of 0 waits in its place
+        ("k", "0", "max_pending", 0),
+        ("k", "1", "max_pending", 1),
+        ("k", "2", "max_pending", 2),  # the late label of 0 waits in its place
     ]
     assert json.loads(expired[0]["value"]) == messages[0][1]
-    assert fates(found) == Counter(learned=2, waiting=2, expired=3, scored=0, rejected=0, duplicate=0)
+    assert statuses(found) == Counter(learned=2, pending=2, expired=3, scored=0, rejected=0, duplicate=0)
 
 
 @pytest.mark.parametrize("cuts", [[], list(range(20))])
@@ -272,7 +272,7 @@ def test_age_in_records_counts_the_records_of_the_key(cuts: list[int]) -> None:
     messages = [part(0), other, own, other, own, ("k", {"id": 0, "label": 1}), part(1), own, own, own, own]
     found = list(learn(plan(max_age_records=3), messages, cuts))
     assert [(row["id"], row["reason"]) for row in tables(found)["expired"]] == [("1", "max_age_records")]
-    assert fates(found)["learned"] == 10
+    assert statuses(found)["learned"] == 10
 
 
 @pytest.mark.parametrize("cuts", [[], list(range(20))])
@@ -294,7 +294,7 @@ def test_age_in_event_time(cuts: list[int]) -> None:
         ("3", "max_age", 3),
     ]
     assert [row["reason"] for row in written["rejected"]] == ["bad_time", "bad_time"]
-    assert fates(found) == Counter(learned=2, waiting=2, expired=2, rejected=2, scored=0, duplicate=0)
+    assert statuses(found) == Counter(learned=2, pending=2, expired=2, rejected=2, scored=0, duplicate=0)
 
 
 def test_a_keys_time_goes_on_when_nothing_waits() -> None:
@@ -306,7 +306,7 @@ def test_a_keys_time_goes_on_when_nothing_waits() -> None:
     ]
     once, cut = (list(learn(plan(max_age=60, remember_ids=0), messages, cuts)) for cuts in ([], [0, 1, 2, 3]))
     assert bits(once[-1]) == bits(cut[-1])
-    assert fates(once) == fates(cut)
+    assert statuses(once) == statuses(cut)
 
 
 def test_a_key_that_leaves_takes_its_parts_with_it() -> None:
@@ -316,21 +316,21 @@ def test_a_key_that_leaves_takes_its_parts_with_it() -> None:
         expired = tables(found)["expired"]
         assert [row["key"] for row in expired] == [f"key-{i}" for i in range(6)]
         assert {row["reason"] for row in expired} == {"key_evicted"}
-        assert fates(found) == Counter(waiting=4, expired=6, learned=0, scored=0, rejected=0, duplicate=0)
+        assert statuses(found) == Counter(pending=4, expired=6, learned=0, scored=0, rejected=0, duplicate=0)
 
 
 def test_state_stays_within_its_bound_where_labels_never_come() -> None:
-    limited = plan(learners=["arow"], max_waiting=20)
+    limited = plan(learners=["arow"], max_pending=20)
     blob, sizes, total = None, [], Counter[str]()
     for number in range(10):
         messages = [(f"key-{i % 50}", {"id": 5000 * number + i, "features": {"x": 1.0}}) for i in range(5000)]
         bucket = Bucket(limited, blob, number)
         bucket.learn(chunk(messages, 5000 * number))
         assert len(bucket.results()["expired"]) == 5000 - (50 * 20 if number == 0 else 0)
-        total.update(bucket.summary.fates)
+        total.update(bucket.summary.statuses)
         blob = bucket.to_bytes()
         sizes.append(len(blob))
-    assert total["waiting"] == 50 * 20
+    assert total["pending"] == 50 * 20
     assert total["expired"] == 50_000 - 50 * 20
     assert max(sizes) < 1.05 * sizes[0]
 
@@ -356,7 +356,7 @@ def test_an_example_whose_label_contradicts_is_rejected_whole() -> None:
             (3, "not_binary"),  # the id is not finished: what was rejected may come again, corrected
             (5, "conflict"),
         ]
-        assert fates(found) == Counter(learned=2, rejected=4, waiting=0, scored=0, duplicate=0, expired=0)
+        assert statuses(found) == Counter(learned=2, rejected=4, pending=0, scored=0, duplicate=0, expired=0)
 
 
 @pytest.mark.parametrize(
@@ -384,8 +384,8 @@ def test_what_is_rejected_does_not_depend_on_its_neighbours() -> None:
     alone: Message = ("k", {"id": 1, "label": 1})
     for cuts in ([], [1]):
         found = list(learn(plan(), [both, alone], cuts))
-        assert fates(found)["rejected"] == 1
-        assert fates(found)["waiting"] == 1
+        assert statuses(found)["rejected"] == 1
+        assert statuses(found)["pending"] == 1
 
 
 def test_views_that_together_have_too_many_features() -> None:
@@ -396,7 +396,7 @@ def test_views_that_together_have_too_many_features() -> None:
     ]
     found = all_at_once(small, messages)
     assert found.summary.reasons == {"too_many_features": 1}
-    assert found.summary.fates["waiting"] == 1
+    assert found.summary.statuses["pending"] == 1
 
 
 # -- damaged state ---------------------------------------------------------------------------------------
@@ -406,19 +406,19 @@ def room(**changes: Any) -> bytes:
     """Return the state of a key in which one scored example waits and one is finished, with changes to its room."""
     bucket = all_at_once(plan(), [part(1), ("k", {"id": 2, "label": 1, "features": {"x": 1.0}})])
     found = codec.decode(bucket.to_bytes())
-    content = msgspec.msgpack.decode(found.rooms[0], type=Stored)
-    waiting = content.waiting["1"]
+    content = msgspec.msgpack.decode(found.join_buffers[0], type=Stored)
+    pending = content.pending["1"]
     for name, value in changes.items():
         if OWNER[name] is Part:
-            waiting.parts[0] = msgspec.structs.replace(waiting.parts[0], **{name: value})
+            pending.parts[0] = msgspec.structs.replace(pending.parts[0], **{name: value})
         else:
-            setattr({Stored: content, Waiting: waiting, Score: waiting.score}[OWNER[name]], name, value)
-    found.rooms[0] = msgspec.msgpack.encode(content)
+            setattr({Stored: content, Pending: pending, Score: pending.score}[OWNER[name]], name, value)
+    found.join_buffers[0] = msgspec.msgpack.encode(content)
     return codec.encode(found)
 
 
 #: Whose field it is; ``score`` is taken to be the example's.
-OWNER = {name: owner for owner in (Stored, Score, Waiting, Part) for name in owner.__struct_fields__}
+OWNER = {name: owner for owner in (Stored, Score, Pending, Part) for name in owner.__struct_fields__}
 
 
 @pytest.mark.parametrize(
@@ -449,6 +449,6 @@ def test_a_damaged_room_is_told(changes: dict[str, Any]) -> None:
 def test_a_room_that_is_not_damaged() -> None:
     bucket = Bucket(plan(), room())
     bucket.learn(chunk([("k", {"id": 1, "label": 1}), ("k", {"id": 2, "label": 1})], 2))
-    assert bucket.summary.fates == {
-        "learned": 2, "scored": 0, "waiting": -1, "duplicate": 1, "rejected": 0, "expired": 0
+    assert bucket.summary.statuses == {
+        "learned": 2, "scored": 0, "pending": -1, "duplicate": 1, "rejected": 0, "expired": 0
     }  # fmt: skip

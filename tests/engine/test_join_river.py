@@ -11,7 +11,7 @@ import pytest
 from river import evaluate, metrics
 
 from palearn import datasets
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.join import Limits
 from palearn.engine.result_rows import Texts, model_rows
 from palearn.learners import Learner
@@ -122,7 +122,9 @@ def by_parts(
     """Learn the first people whole and the others in parts, over so many batches; return buckets and predictions."""
     chosen = tuple(Learner(name, name, task=task, options=params) for name, (params, _) in learners.items())
     tables = frozenset(("predictions",))
-    plan = Plan(Settings(task=task, max_features=None), chosen, tables=tables, limits=Limits(max_waiting=PEOPLE))
+    plan = BucketConfig(
+        Settings(task=task, max_features=None), chosen, tables=tables, limits=Limits(max_pending=PEOPLE)
+    )
     messages: list[tuple[str, dict[str, Any]]] = [(key, {"label": y, "features": x}) for key, x, y in people[:first]]
     for i, labelled in order:
         key, x, y = people[first + i]
@@ -132,7 +134,7 @@ def by_parts(
     for number, (start, stop) in enumerate(pairwise([0, first, *map(int, cuts), len(messages)])):
         bucket = Bucket(plan, blob, number)
         bucket.learn(chunk(messages[start:stop], start))
-        assert bucket.summary.records == sum(bucket.summary.fates.values())
+        assert bucket.summary.records == sum(bucket.summary.statuses.values())
         buckets.append(bucket)
         rows += bucket.results()["predictions"].to_pylist()
         blob = bucket.to_bytes()
@@ -165,7 +167,7 @@ def test_late_labels_make_the_mistakes_that_river_counts(
     order = list(events(found[1:], waits))
     assert any(labelled for _, labelled in order[: len(order) // 10])
     buckets, rows = by_parts(found, 1, order, task, learners, batches=12)
-    assert sum(bucket.summary.fates["learned"] for bucket in buckets) == 1 + 2 * len(found[1:])
+    assert sum(bucket.summary.statuses["learned"] for bucket in buckets) == 1 + 2 * len(found[1:])
     for number, (name, (_, model)) in enumerate(learners.items()):
         expected = by_river(model, found[0], found[1:], waits)
         assert sum(bucket.summary.mistakes[name] for bucket in buckets[1:]) == expected.mistakes

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from palearn import datasets
 from palearn.config import parse
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.validation import Chunk
 from palearn.errors import PalearnError
 from palearn.evaluate import capacity
@@ -21,7 +21,7 @@ def sample(keys: int = 1000, key_bytes: float = 500.0) -> Sample:
     return Sample(np.arange(1, keys + 1) ** 2, 15e-6, key_bytes)
 
 
-def plan() -> Plan:
+def plan() -> BucketConfig:
     return parse(
         {
             "source": {"files": {"path": "none"}},
@@ -29,7 +29,7 @@ def plan() -> Plan:
             "output": {"path": "none"},
             "checkpoint": "none",
         }
-    ).plan
+    ).bucket_config
 
 
 def chunk(values: list[bytes], keys: int) -> Chunk:

@@ -11,7 +11,7 @@ import pytest
 
 from palearn import records
 from palearn.engine import result_rows, scoring
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.errors import ConfigError
 from palearn.evaluate import predict
 from palearn.learners import Learner
@@ -26,14 +26,14 @@ KEYS = ("a", "ключ", "c")
 SAID = ("key", "id", "learner", "score", "predicted", "label", "correct")
 
 
-def learned(made: Plan, stream: list[Row]) -> tuple[bytes, pa.Table]:
+def learned(made: BucketConfig, stream: list[Row]) -> tuple[bytes, pa.Table]:
     """Return the state after a stream, and its models table."""
     bucket = Bucket(made)
     bucket.learn(chunk(stream))
     return bucket.to_bytes(), result_rows.plain(bucket.results()["models"], "models")
 
 
-def streamed(made: Plan, blob: bytes, stream: list[Row]) -> list[Any]:
+def streamed(made: BucketConfig, blob: bytes, stream: list[Row]) -> list[Any]:
     """Return what the stream says of records that come next."""
     bucket = Bucket(made, blob, 1)
     bucket.learn(chunk(stream))

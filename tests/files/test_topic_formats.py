@@ -17,13 +17,13 @@ from palearn import records
 from palearn.config import Config, parse
 from palearn.engine.bucket import Bucket
 from palearn.errors import ConfigError, RecordError
-from palearn.records import Form, Record, decode_value, decode_values, key_of
+from palearn.records import Record, ValueFormat, decode_value, decode_values, key_of
 from tests import schemas
 from tests.schemas import AVRO, AVRO_ID, DESCRIPTORS, PROTOBUF_ID, avro_value, json_value, protobuf_value
 from tests.streams import chunk, learner, plan, rows
 
-AVRO_FORM = Form(format="avro", schemas=((AVRO_ID, json.dumps(AVRO).encode()),))
-PROTOBUF_FORM = Form(format="protobuf", schemas=((PROTOBUF_ID, DESCRIPTORS.SerializeToString()),))
+AVRO_FORM = ValueFormat(format="avro", schemas=((AVRO_ID, json.dumps(AVRO).encode()),))
+PROTOBUF_FORM = ValueFormat(format="protobuf", schemas=((PROTOBUF_ID, DESCRIPTORS.SerializeToString()),))
 #: Features in alphabetical order, which is Protobuf's when Python writes one order.
 VALUES: list[dict[str, Any]] = [
     {"label": 1, "features": {"a": 0.1, "b": True, "g": ["x", "y", "x"], "lang": "en", "none": None}},
@@ -49,11 +49,11 @@ def test_a_record_is_the_same_in_json_avro_and_protobuf(value: dict[str, Any]) -
 def test_a_bucket_has_the_same_bits_in_json_avro_and_protobuf() -> None:
     made = plan(learner("arow"), learner("pa1"))
     blobs = set()
-    for write, form in ((json_value, Form()), (avro_value, AVRO_FORM), (protobuf_value, PROTOBUF_FORM)):
+    for write, form in ((json_value, ValueFormat()), (avro_value, AVRO_FORM), (protobuf_value, PROTOBUF_FORM)):
         bucket = Bucket(replace(made, forms={"t": form}))
         bucket.learn(chunk(rows([("k", write(value)) for value in VALUES * 3])))
         assert bucket.summary.reasons == {}
-        assert bucket.summary.fates["waiting"] == 0  # a part that waits is kept as it came
+        assert bucket.summary.statuses["pending"] == 0  # a part that waits is kept as it came
         blobs.add(bucket.to_bytes())
     assert len(blobs) == 1
 
@@ -79,7 +79,9 @@ def test_the_first_message_of_a_file_and_one_inside_another() -> None:
 
 def test_logical_types_of_avro() -> None:
     fields = [*AVRO["fields"], {"name": "who", "type": {"type": "string", "logicalType": "uuid"}}]
-    form = Form(format="avro", schemas=((None, json.dumps({**AVRO, "fields": fields}).encode()),), fields={"id": "who"})
+    form = ValueFormat(
+        format="avro", schemas=((None, json.dumps({**AVRO, "fields": fields}).encode()),), fields={"id": "who"}
+    )
     when, who = datetime(2026, 1, 2, 3, tzinfo=UTC), uuid.UUID(int=5)
     out = io.BytesIO()
     fastavro.schemaless_writer(out, {**AVRO, "fields": fields}, {"features": {"a": 1.0}, "time": when, "who": who})
@@ -129,7 +131,9 @@ PROTOBUF_BAD: dict[str, tuple[bytes | None, str, str]] = {
     ],
     ids=[*(f"avro {name}" for name in AVRO_BAD), *(f"protobuf {name}" for name in PROTOBUF_BAD)],
 )
-def test_a_bad_value_has_its_reason_and_stops_nothing(value: bytes | None, reason: str, told: str, form: Form) -> None:
+def test_a_bad_value_has_its_reason_and_stops_nothing(
+    value: bytes | None, reason: str, told: str, form: ValueFormat
+) -> None:
     with pytest.raises(RecordError, match=told) as caught:
         decode_value(value, form)
     assert caught.value.reason == reason
@@ -138,11 +142,11 @@ def test_a_bad_value_has_its_reason_and_stops_nothing(value: bytes | None, reaso
     good = write(VALUES[1])
     bucket.learn(chunk(rows([("k", good), ("k", value), ("k", good)])))
     assert bucket.summary.reasons == {reason: 1}
-    assert bucket.summary.fates["learned"] == 2
+    assert bucket.summary.statuses["learned"] == 2
 
 
 def test_another_message_than_the_one_that_is_named() -> None:
-    form = Form(format="protobuf", schemas=PROTOBUF_FORM.schemas, message="shop.Other")
+    form = ValueFormat(format="protobuf", schemas=PROTOBUF_FORM.schemas, message="shop.Other")
     with pytest.raises(RecordError, match=r"is a shop\.Example, records\.message is shop\.Other") as caught:
         decode_value(protobuf_value(VALUES[0]), form)
     assert caught.value.reason == "unknown_schema"
@@ -153,13 +157,13 @@ def test_keys_of_values() -> None:
     for found, form in ((avro_value(value), AVRO_FORM), (protobuf_value(value), PROTOBUF_FORM)):
         assert [key_of(found, name, form) for name in ("user", "lang", "label", "none")] == [b"u1", b"en", b"1", None]
         assert key_of(found[:-1], "user", form) is None
-    assert key_of(b"1 3:2", "3", Form(format="libsvm")) == b"2"
+    assert key_of(b"1 3:2", "3", ValueFormat(format="libsvm")) == b"2"
 
 
 def test_a_line_of_libsvm_as_a_value() -> None:
-    form = Form(format="libsvm")
+    form = ValueFormat(format="libsvm")
     assert decode_value(b"+1 3:1 11:0.5 # why", form) == Record(label=1, features={"3": 1.0, "11": 0.5})
-    assert decode_value(b"spam", Form(format="libsvm", view="page")) == Record(label="spam", views={"page": {}})
+    assert decode_value(b"spam", ValueFormat(format="libsvm", view="page")) == Record(label="spam", views={"page": {}})
     bad = {None: "bad_line", b" # x": "bad_line", b"1:1": "bad_line", b"1 1": "bad_features", b"1 \xff:1": "not_utf8"}
     found = decode_values(list(bad), 99, form)
     assert [fault.reason for fault in found if isinstance(fault, RecordError)] == list(bad.values())
@@ -188,12 +192,12 @@ def test_a_configuration_names_a_form_for_each_topic(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"example\.avsc cannot be read"):
         found.forms  # noqa: B018
     schemas.write(tmp_path)
-    assert sorted(found.plan.forms) == ["a", "shop"]
-    assert found.plan.forms["a"] == AVRO_FORM
-    assert found.plan.forms["shop"].message == "shop.Example"
+    assert sorted(found.bucket_config.forms) == ["a", "shop"]
+    assert found.bucket_config.forms["a"] == AVRO_FORM
+    assert found.bucket_config.forms["shop"].message == "shop.Example"
     values = [avro_value(VALUES[0]), protobuf_value(VALUES[0]), json_value(VALUES[0])]
     found_records = {
-        records.encode(decode_value(value, found.forms.get(topic, Form())))
+        records.encode(decode_value(value, found.forms.get(topic, ValueFormat())))
         for value, topic in zip(values, ("a", "shop", "text"), strict=True)
     }
     assert len(found_records) == 1

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from palearn.engine import result_rows
-from palearn.engine.bucket import Plan
+from palearn.engine.bucket import BucketConfig
 from palearn.errors import StateFormatError
 from palearn.models import codec
 from palearn.models.keyed import Models
@@ -66,7 +66,7 @@ def _in_parts() -> list[Row]:
     return rows(items, topic="news", partition=3, first=100)
 
 
-def cases() -> dict[str, tuple[Plan, list[Row]]]:
+def cases() -> dict[str, tuple[BucketConfig, list[Row]]]:
     """What is kept: one learner or more of every shape of array, kind of label and bound."""
     first = (learner("pa"), learner("pa1", C=0.1), learner("pa2", tie="positive"))
     second = (learner("pam1", C=0.5), learner("arow", projection="precision"), learner("arow", "h", loss="hinge"))
@@ -132,8 +132,8 @@ def describe(blob: bytes) -> dict[str, Any]:
     found["learners"] = [x.spec | {"tie": x.tie} for x in models.learners]
     found["clock"] = models.clock
     found["arrays"] = [{name: bits(array.tolist()) for name, array in state.arrays.items()} for state in models.states]
-    if any(models.rooms):  # the kept text of a blob without them says nothing of rooms
-        rooms = [msgspec.msgpack.decode(room) if room else None for room in models.rooms]
+    if any(models.join_buffers):  # the kept text of a blob without them says nothing of rooms
+        rooms = [msgspec.msgpack.decode(room) if room else None for room in models.join_buffers]
         found["rooms"] = bits(msgspec.to_builtins(rooms))
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 

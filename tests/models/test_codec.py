@@ -65,7 +65,7 @@ def test_golden_models_can_go_on(path: Path) -> None:
         value["views"] = {view: value["features"] for view in views}
     n = len(models.keys)
     bucket.learn(chunk(rows([("a", value), ("new", value)], first=10_000)))
-    assert bucket.summary.fates["learned"] == 2
+    assert bucket.summary.statuses["learned"] == 2
     assert len(bucket.models.keys) == n + (1 if "a" in models.keys else 2)
     assert rebuild.describe(bucket.to_bytes())["models"] != rebuild.describe(path.read_bytes())["models"]
 
@@ -152,7 +152,7 @@ def test_large_labels_survive(label: int, task: str, value: Any) -> None:
     stream = rows([("k", {"label": label, "features": {"f": value}})] * 2)
     whole, cut = run(made, stream), run(made, stream, cuts=[1])
     assert cut.models == whole.models
-    assert whole.total.fates["learned"] == 2
+    assert whole.total.statuses["learned"] == 2
 
 
 @pytest.mark.parametrize("label", [2**63, -(2**63) - 1, 10**30, 10**400])
@@ -160,7 +160,7 @@ def test_large_labels_survive(label: int, task: str, value: Any) -> None:
 @pytest.mark.parametrize("value", [1, "text"], ids=["fast", "careful"])
 def test_labels_of_more_than_64_bits_are_refused(label: int, task: str, value: Any) -> None:
     ran = run(plan(learner("pa1", task=task), task=task), rows([("k", {"label": label, "features": {"f": value}})]))
-    assert ran.total.fates["rejected"] == 1
+    assert ran.total.statuses["rejected"] == 1
     assert ran.total.reasons == {"bad_label": 1}
 
 

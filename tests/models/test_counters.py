@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palearn.engine.bucket import Plan
+from palearn.engine.bucket import BucketConfig
 from tests.streams import Ran, Row, even_cuts, learner, plan, rows, run
 
 BINARY = (learner("pa1", C=0.3), learner("arow"))
@@ -87,7 +87,7 @@ def expected(predictions: list[dict[str, Any]], window: int, fading: float) -> d
     }
 
 
-def check(made: Plan, ran: Ran) -> None:
+def check(made: BucketConfig, ran: Ran) -> None:
     keys = {(row["key"], row["learner"]) for row in ran.tables["metrics"]}
     assert len(keys) == 3 * len(made.learners)
     newest = {(row["key"], row["learner"]): row for row in ran.tables["metrics"]}

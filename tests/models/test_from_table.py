@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import palearn
-from palearn.engine.bucket import Bucket, Plan
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.errors import ConfigError
 from palearn.models import codec, from_table
 from palearn.models.keyed import Models
@@ -29,7 +29,7 @@ def is_readable(variant: Variant) -> bool:
     return variant.name in READABLE and variant.options.get("covariance") not in ("full", "joint")
 
 
-def learned(made: Plan, stream: list[Row]) -> list[dict[str, Any]]:
+def learned(made: BucketConfig, stream: list[Row]) -> list[dict[str, Any]]:
     """Return the models table's newest rows of a stream."""
     found = {(row["key"], row["learner"]): row for row in run(made, stream).tables.get("models", [])}
     return list(found.values())
@@ -39,11 +39,11 @@ def table(found: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(found, MODELS)
 
 
-def begun(made: Plan, found: list[dict[str, Any]]) -> Models:
+def begun(made: BucketConfig, found: list[dict[str, Any]]) -> Models:
     return from_table.from_table(table(found), made.settings, made.learners)
 
 
-def go_on(made: Plan, models: Models, stream: list[Row]) -> list[dict[str, Any]]:
+def go_on(made: BucketConfig, models: Models, stream: list[Row]) -> list[dict[str, Any]]:
     """Return the newest rows of all keys that began with models, after a stream."""
     bucket = Bucket(made, codec.encode(models))
     bucket.learn(chunk(stream))
@@ -52,7 +52,7 @@ def go_on(made: Plan, models: Models, stream: list[Row]) -> list[dict[str, Any]]
 
 
 def rows_of(models: Models) -> list[dict[str, Any]]:
-    bucket = Bucket(Plan(models.settings, models.learners), codec.encode(models))
+    bucket = Bucket(BucketConfig(models.settings, models.learners), codec.encode(models))
     bucket.models.counts[:] = np.where(np.arange(models.counts.shape[1]) == 8, 1, models.counts)  # all have changed
     return [row for row in bucket.results()["models"].to_pylist()]
 
@@ -312,12 +312,12 @@ def test_buckets_that_are_dealt_anew_half_way_change_nothing(name: str, first: i
                     k: bits(v) for k, v in row.items() if k != "updated_batch"
                 }
         models = codec.decode(bucket.to_bytes())
-        described |= dict(zip(models.keys, models.rooms, strict=True))
+        described |= dict(zip(models.keys, models.join_buffers, strict=True))
     for table_ in ("models", "metrics"):
         wanted = whole.newest(table_, "updated_batch")
         assert {place: found[table_, *place] for place in wanted} == wanted
     end = codec.decode(whole.blobs[0])
-    assert described == dict(zip(end.keys, end.rooms, strict=True))
+    assert described == dict(zip(end.keys, end.join_buffers, strict=True))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)

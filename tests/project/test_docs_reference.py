@@ -19,7 +19,7 @@ from palearn import records
 from palearn.config.schema import Config
 from palearn.learners import LEARNERS, Learner, drift_test
 from palearn.learners.hyperparameters import Parameter
-from palearn.tables.schemas import ACCOUNTS, TABLES
+from palearn.tables.schemas import BATCHES, TABLES
 
 ROOT = Path(__file__).parents[2]
 #: What stands for the name of an entry of a mapping.
@@ -141,11 +141,11 @@ def shown_column(kind: pa.DataType) -> str:
     return re.sub(r"\b(item|element): ", "", str(kind))
 
 
-@pytest.mark.parametrize("table", [*TABLES, "accounts"])
+@pytest.mark.parametrize("table", [*TABLES, "batches"])
 def test_tables_have_every_column_with_its_type(table):
     found = rows(section(page("tables.md"), f"{table}/"))
     assert all(len(row) == 3 and row[2] for row in found)
-    true = {**TABLES, "accounts": ACCOUNTS}[table]
+    true = {**TABLES, "batches": BATCHES}[table]
     told = {name.strip("`"): kind.strip("`") for name, kind, _ in found}
     compare(told, {column.name: shown_column(column.type) for column in true})
     assert list(told) == true.names

@@ -40,8 +40,8 @@ def test_a_public_path_leads_somewhere(path: str) -> None:
 
 
 def test_a_name_that_tables_has_not_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match=r"module 'palearn\.tables' has no attribute 'accounts'"):
-        importlib.import_module("palearn.tables").accounts  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'palearn\.tables' has no attribute 'batch_rows'"):
+        importlib.import_module("palearn.tables").batch_rows  # noqa: B018
 
 
 def test_pickles_written_before_the_modules_moved_are_read() -> None:

@@ -12,8 +12,8 @@ from palearn.errors import RecordError
 from palearn.records import (
     BIAS,
     REASONS,
-    Form,
     Record,
+    ValueFormat,
     decode_value,
     decode_values,
     encode,
@@ -302,7 +302,7 @@ def test_the_bias_s_name_is_not_refused_here_but_is_known() -> None:
 
 
 def test_a_topics_own_names() -> None:
-    form = Form(view="page", fields={"label": "verdict", "id": "x", "features": "terms"})
+    form = ValueFormat(view="page", fields={"label": "verdict", "id": "x", "features": "terms"})
     (record, label, text, bad, plain) = decode_values(
         [
             b'{"x": 7, "terms": {"a": 1}, "label": "not read"}',

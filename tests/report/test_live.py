@@ -62,7 +62,7 @@ def test_only_new_batches_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         job.run([batch])
         assert watch.read()
         assert not watch.read()
-        assert sorted(opened) == [("accounts", number), ("metrics", number)]
+        assert sorted(opened) == [("batches", number), ("metrics", number)]
         opened.clear()
     at_once = Watch(tmp_path)
     at_once.read()
@@ -88,7 +88,7 @@ def test_an_output_that_began_anew_is_read_anew(tmp_path: Path) -> None:
     out = tmp_path / "out"
     watch = Watch(out)
     assert not watch.read()
-    assert "waiting" in shown(watch)
+    assert "pending" in shown(watch)
     Job(out, two()).run(batches())
     watch.read()
     shutil.rmtree(out)
@@ -122,18 +122,18 @@ def test_following_shows_each_batch_until_ctrl_c(tmp_path: Path, terminal: bool)
 
     follow(Watch(out), Console(file=screen, force_terminal=terminal, width=100, height=60), 0.5, sleep)
     told = screen.getvalue()
-    order = [told.index(text) for text in ("waiting for the job's first one", "batch 0, ", "batch 1, ", "batch 2, ")]
+    order = [told.index(text) for text in ("pending for the job's first one", "batch 0, ", "batch 1, ", "batch 2, ")]
     assert order == sorted(order)
     assert ("\x1b" in told) == terminal
 
 
-@pytest.mark.parametrize("without", ["accounts", "metrics"])
+@pytest.mark.parametrize("without", ["batches", "metrics"])
 def test_what_is_not_written_is_not_shown(tmp_path: Path, without: str) -> None:
     Job(tmp_path, two(), without=[without]).run(batches(count=1))
     watch = Watch(tmp_path)
     watch.read()
     told = shown(watch)
-    assert ("all batches" in told) == (without != "accounts")
+    assert ("all batches" in told) == (without != "batches")
     assert ("error in %" in told) == (without != "metrics")
     assert "batch 0, the newest of 1" in told
 

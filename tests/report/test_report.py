@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import binomtest, norm
 
 from palearn import tables
-from palearn.engine.bucket import Plan
+from palearn.engine.bucket import BucketConfig
 from palearn.errors import FileFormatError
 from palearn.models.counters import CERTAIN, certain_error
 from palearn.report import overview
@@ -44,7 +44,7 @@ def batches(keys: tuple[str, ...] = ("a", "b", "c"), count: int = 4, size: int =
     return out
 
 
-def two(**settings: Any) -> Plan:
+def two(**settings: Any) -> BucketConfig:
     return plan(learner("pa1", C=0.5), learner("arow"), window=5, **settings)
 
 
@@ -267,12 +267,12 @@ def test_any_number_of_learners(tmp_path: Path, count: int) -> None:
     assert f"{count} learner-{count}" in text.replace("&nbsp;", "")
 
 
-@pytest.mark.parametrize("without", ["accounts", "rejected", "models", "predictions"])
+@pytest.mark.parametrize("without", ["batches", "rejected", "models", "predictions"])
 def test_tables_that_are_not_written_are_left_out(tmp_path: Path, without: str) -> None:
     Job(tmp_path / "out", two(), without=[without]).run(batches(("only",), 1))
     text = page(tmp_path / "out")
     Page(text)
-    assert ("Every record is accounted for" in text) == (without != "accounts")
+    assert ("Every record is accounted for" in text) == (without != "batches")
     assert ("Their options" in text) == (without != "models")
     assert ("the value is not JSON" in text) == (without != "rejected")
     assert ">not_json<" in text  # counted in the accounts or, without them, in the table itself
@@ -287,7 +287,7 @@ def test_how_long_batches_took_is_shown_where_it_is_known(tmp_path: Path) -> Non
     assert rows == [["0", "4.000", "4"], ["1", "0.500", "32"]]
     Job(tmp_path / "other", two()).run(batches(count=3))
     assert "Seconds that each batch took" not in page(tmp_path / "other")
-    Job(tmp_path / "unaccounted", two(), without=["accounts"], seconds=(4.0, 0.5)).run(batches(count=3))
+    Job(tmp_path / "unaccounted", two(), without=["batches"], seconds=(4.0, 0.5)).run(batches(count=3))
     text = page(tmp_path / "unaccounted")
     assert "Seconds that each batch took" in text
     assert "Records a second" not in text

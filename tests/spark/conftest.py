@@ -30,7 +30,7 @@ LEARNERS = [
     {"name": "arow", "algorithm": "arow", "r": 1.0},
     {"name": "full", "algorithm": "arow", "r": 1.0, "covariance": "full"},
 ]
-STATUSES = ["learned", "scored", "waiting", "duplicate", "rejected", "expired"]
+STATUSES = ["learned", "scored", "pending", "duplicate", "rejected", "expired"]
 
 #: How many of the shipped examples the tests stream.
 PEOPLE = 2000
@@ -172,7 +172,7 @@ def finished(broker: str, adult: str, spark: SparkSession, tmp_path_factory: pyt
 
 def learn_without_spark(config: Config, messages: list[Message]) -> dict[str, pd.DataFrame]:
     """Return the tables of one bucket that takes in all messages at once, in this process."""
-    bucket = Bucket(config.plan)
+    bucket = Bucket(config.bucket_config)
     bucket.learn(
         Chunk(
             key=[message.key for message in messages],
@@ -229,7 +229,7 @@ def batches(out: Path, table: str) -> list[int]:
 
 def assert_accounts_balance(out: Path, records: int) -> pd.DataFrame:
     """Assert that every batch, and all together, accounts for every record; return the accounts."""
-    accounts = tables.read(out, "accounts").sort_values("batch_id").reset_index(drop=True)
+    accounts = tables.read(out, "batches").sort_values("batch_id").reset_index(drop=True)
     assert accounts["batch_id"].is_unique
     assert (accounts["records"] == accounts[STATUSES].sum(axis=1)).all()
     assert accounts["records"].sum() == records

@@ -29,7 +29,7 @@ from palearn.kafka import produce as producing
 from palearn.kafka.jars import read_checksums
 from palearn.kafka.produce import produce
 from palearn.spark import session as session_module
-from palearn.spark.operator import plan_in
+from palearn.spark.operator import bucket_config_in
 from tests import secure as securing
 from tests.conftest import free_port_pair
 from tests.secure import MARK, PLAIN_PASSWORD, PLAIN_USER, Secure
@@ -259,7 +259,7 @@ def test_a_password_is_nowhere_but_in_its_file(secure: Secure, plain: Path, tmp_
     assert "AdminClientConfig values" in files[str(tmp_path / "job.log")]
     assert any("ConsumerConfig values" in text for name, text in files.items() if name.endswith("/stderr"))
     assert [name for name, text in {**found, **pages, **files}.items() if MARK in text] == []
-    for table in ("models", "metrics", "accounts"):
+    for table in ("models", "metrics", "batches"):
         assert MARK not in tables.read(tmp_path / "out", table).to_json()
     assert MARK not in str(topics)
 
@@ -332,8 +332,8 @@ def contents(file: Path) -> str:
 def test_workers_get_nothing_of_the_source(secure: Secure, tmp_path: Path) -> None:
     read = job(secure.kafka("SASL_SSL"), tmp_path)
     assert MARK in read.source.kafka.access.password  # type: ignore[union-attr, operator]
-    assert MARK not in plan_in(read)
-    assert "SASL" not in plan_in(read)
+    assert MARK not in bucket_config_in(read)
+    assert "SASL" not in bucket_config_in(read)
 
 
 def test_a_flipped_byte_of_a_jar_of_the_connector_is_told(spark: SparkSession, tmp_path: Path) -> None:

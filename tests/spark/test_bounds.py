@@ -29,8 +29,8 @@ def test_a_hostile_stream_is_bounded_and_counted(
     told = {what: round(found[what]) for what in ("worker_MB", "bound_MB", "jvm_MB")}
     record_property("peaks", told)
     print(f"{name}: {told}")
-    accounts = found["accounts"]
-    assert accounts["records"] == sum(accounts[fate] for fate in STATUSES)
+    accounts = found["batches"]
+    assert accounts["records"] == sum(accounts[status] for status in STATUSES)
     assert sum(accounts["reasons"].values()) == accounts["rejected"]
     assert found["counted"], accounts
     assert 0 < found["worker_MB"] < found["bound_MB"]
@@ -63,7 +63,7 @@ def test_results_do_not_pile_up_in_a_worker(
         with Watch(spark) as watch:
             out = stream(job)
         peaks[name] = watch.worker_bytes / MB
-        assert tables.read(out, "accounts")["learned"].sum() == len(messages)
+        assert tables.read(out, "batches")["learned"].sum() == len(messages)
     told = {name: round(peak) for name, peak in peaks.items()}
     record_property("worker_MB", told)
     print(f"peak of a worker, its results sent after 8 MB or never: {told}")

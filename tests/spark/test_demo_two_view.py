@@ -156,8 +156,8 @@ def test_every_part_is_learned_and_a_replay_agrees(broker, images, rounds, tmp_p
         sent += two_view.send(lines, tmp_path / f"round-{number}", broker)
         out = stream(config)
     assert sent == 3 * COUNT * MODELS
-    totals = assert_accounts_balance(out, sent)[["learned", "scored", "waiting"]].sum()
-    assert totals["waiting"] == 0
+    totals = assert_accounts_balance(out, sent)[["learned", "scored", "pending"]].sum()
+    assert totals["pending"] == 0
     assert totals["learned"] + totals["scored"] == sent
 
     metrics = tables.metrics(out, latest=True).set_index(["key", "learner"])

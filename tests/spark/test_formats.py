@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from palearn import tables
-from palearn.spark.operator import plan_in, plan_of
+from palearn.spark.operator import bucket_config_in, bucket_config_of
 from tests import schemas
 from tests.spark.conftest import (
     assert_accounts_balance,
@@ -50,10 +50,10 @@ def test_topics_of_four_formats_are_one_stream(broker: str, tmp_path: Path) -> N
     overrides = (f"source.kafka.topics=[{', '.join(names.values())}]", "source.kafka.max_offsets_per_trigger=160")
     chosen = config(broker, "none", tmp_path, *overrides, records=records, learners=learners)
     expected = learn_without_spark(chosen, sent)
-    described, forms = plan_in(chosen), chosen.forms
+    described, forms = bucket_config_in(chosen), chosen.forms
     for file in (tmp_path / "example.avsc", tmp_path / "shop.binpb"):
         file.unlink()
-    assert plan_of(described).forms == forms  # a worker looks for no file
+    assert bucket_config_of(described).forms == forms  # a worker looks for no file
     schemas.write(tmp_path)
     out = stream(chosen)
 

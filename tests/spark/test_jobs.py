@@ -72,7 +72,7 @@ def palearn_lines(printed: str) -> list[str]:
 
 
 LINE = re.compile(
-    r"batch (?P<batch>\d+): (?P<records>[\d,]+) records \((?P<fates>[^)]*)\), (?P<rate>[\d,]+) rows/s, "
+    r"batch (?P<batch>\d+): (?P<records>[\d,]+) records \((?P<statuses>[^)]*)\), (?P<rate>[\d,]+) rows/s, "
     r"error (?P<errors>.*)$"
 )
 ERROR = re.compile(r"([\w-]+) (\d\.\d{4}) \(all (\d\.\d{4})\)")
@@ -93,7 +93,7 @@ def test_the_jobs_stream_and_replay_with_a_line_a_batch(broker: str, adult: str,
         batch = int(match["batch"])
         count = int(match["records"].replace(",", ""))
         assert count == accounts.loc[batch, "records"]
-        assert match["fates"] == f"{count:,} learned"
+        assert match["statuses"] == f"{count:,} learned"
         assert int(match["rate"].replace(",", "")) > 0
         errors = {name: (now, overall) for name, now, overall in ERROR.findall(match["errors"])}
         assert errors == {

@@ -38,7 +38,7 @@ needs_spark = pytest.mark.usefixtures("spark")
 
 #: Of the topic of parts: seven batches, and limits that bite.
 SMALL = "source.kafka.max_offsets_per_trigger=90"
-LIMITS = ("assembly={max_waiting: 6, max_age_records: 25, remember_ids: 40}", "output.predictions={}")
+LIMITS = ("join={max_pending: 6, max_age_records: 25, remember_ids: 40}", "output.predictions={}")
 Value = dict[str, Any]
 
 
@@ -121,7 +121,7 @@ def test_parts_of_one_partition_give_the_same_bits_whatever_the_batches(
             assert_frame_equal(rows_of(out, table), by_place(expected[table]), check_exact=True, obj=table)
         assert (found[STATUSES].sum() == accounts[0][STATUSES].sum()).all()
     assert (accounts[0][STATUSES].sum() > 0).all()
-    assert (accounts[0]["waiting"] < 0).any()
+    assert (accounts[0]["pending"] < 0).any()
 
 
 @needs_spark
@@ -159,9 +159,9 @@ def test_a_job_killed_between_parts_goes_on_as_if_nothing_had_happened(
     finally:
         kill_job(process)
     out = tmp_path / "out"
-    done = batches(out, "accounts")
-    assert 2 <= len(done) < len(batches(in_small_batches, "accounts"))
-    assert tables.read(out, "accounts")["waiting"].sum() > 0
+    done = batches(out, "batches")
+    assert 2 <= len(done) < len(batches(in_small_batches, "batches"))
+    assert tables.read(out, "batches")["pending"].sum() > 0
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet") if "_staging" not in path.parts}
     stream(config(broker, parts[0], tmp_path, SMALL, *LIMITS))
     assert_same_outputs(out, in_small_batches)
@@ -201,7 +201,7 @@ def test_the_recorded_batches_of_three_topics_give_the_bits_of_the_stream(
         f"records.topics={{{names[0]}: {{view: page, fields: {{id: uid, features: terms}}}}}}",
         "records.views=[page, link]",
         "source.kafka.max_offsets_per_trigger=70",
-        "assembly={max_waiting: 20}",
+        "join={max_pending: 20}",
         "output.predictions={}",
     )
     chosen = config(broker, topic, tmp_path, *options, learners=learners)
@@ -217,7 +217,7 @@ def test_the_recorded_batches_of_three_topics_give_the_bits_of_the_stream(
 
     accounts = assert_accounts_balance(out, 3 * len(found))
     assert len(accounts) >= 7
-    assert accounts["learned"].sum() + accounts["expired"].sum() + accounts["waiting"].sum() == 3 * len(found)
+    assert accounts["learned"].sum() + accounts["expired"].sum() + accounts["pending"].sum() == 3 * len(found)
     assert accounts["learned"].sum() > accounts["expired"].sum() > 0
     assert accounts["rejected"].sum() == 0
     newest = tables.metrics(out, latest=True).dropna(subset="key").set_index("learner")
@@ -256,14 +256,14 @@ def test_what_is_not_learned_is_written_whole_with_its_place(broker: str, topic:
         broker, [(topic, part, key, json_bytes(v)) for part, key, rows in [(0, b"k", k), (1, b"j", j)] for v in rows]
     )
     chosen = config(
-        broker, topic, tmp_path, "assembly.max_waiting=2", "source.kafka.max_offsets_per_trigger=4",
+        broker, topic, tmp_path, "join.max_pending=2", "source.kafka.max_offsets_per_trigger=4",
         f"output.expired.kafka={topic}-expired",
     )  # fmt: skip
     out = stream(chosen)
 
     expired = rows_of(out, "expired")
     assert list(zip(expired["id"], expired["offset"], strict=True)) == [("1", 0), ("3", 3)]
-    assert set(expired["reason"]) == {"max_waiting"}
+    assert set(expired["reason"]) == {"max_pending"}
     rejected = rows_of(out, "rejected")
     assert rejected["offset"].tolist() == [2, 5]
     assert set(rejected["reason"]) == {"conflict"}
@@ -294,7 +294,7 @@ def test_batches_that_were_not_recorded_cannot_be_repeated(broker: str, topic: s
         replay(again, batches_of=str(tmp_path / "none"))
     make_topic(broker, topic, 1)
     send(broker, [(topic, 0, b"k", json_bytes({"label": 1, "features": {"x": 1}}))])
-    stream(config(broker, topic, tmp_path, "output.accounts=false"))
-    with pytest.raises(ConfigError, match=r"has no accounts, which tell what each batch took; was output\.accounts"):
+    stream(config(broker, topic, tmp_path, "output.batches=false"))
+    with pytest.raises(ConfigError, match=r"has no table batches, which has what each batch took; was output\.batches"):
         replay(again, batches_of=str(tmp_path / "checkpoint"))
     assert not (tmp_path / "again" / "out").exists()

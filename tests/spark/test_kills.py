@@ -25,7 +25,7 @@ from tests.spark.test_jobs import palearn_lines, start, start_job, submit, write
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 PREDICTIONS = "output.predictions={}"
-TABLES = ["accounts", "metrics", "models", "predictions"]
+TABLES = ["batches", "metrics", "models", "predictions"]
 BUCKET = "palearn.engine.bucket.Bucket.learn"
 
 #: Where the job is killed in batch 1, and which tables are in place then.
@@ -33,7 +33,7 @@ POINTS: dict[str, tuple[Kill, list[str]]] = {
     "while it learns": (Kill(WORKER, BUCKET, "args[0].batch_id == 1", after=True), []),
     "some tables in place": (
         Kill(DRIVER, "palearn.tables.folder.Folder.has", "args[1:] == ('metrics', 'batch_id=1')", after=False),
-        ["accounts"],
+        ["batches"],
     ),
     "all tables in place, Spark not told": (
         Kill(DRIVER, "palearn.tables.store.Store.commit", "args[1] == 1", after=True),
@@ -81,7 +81,7 @@ def test_a_job_that_is_killed_between_two_batches_goes_on_and_keeps_others_out_u
         assert contents(tmp_path) == before
     finally:
         kill_job(first)
-    assert batches(tmp_path / "out", "accounts") == [0]
+    assert batches(tmp_path / "out", "batches") == [0]
     assert not (checkpoint / "offsets/1").exists()
     assert_goes_on(broker, adult, tmp_path, finished)
 
@@ -123,6 +123,6 @@ def test_a_job_that_is_killed_again_and_again(broker: str, topic: str, spark: ob
     fill_topic(broker, topic, drawn(1000, 50))
     found = soak(broker, topic, tmp_path, kills=2, batch=50)
     assert found["kills"] == 2
-    assert found["batches"] == len(batches(tmp_path / "whole/out", "accounts"))
+    assert found["batches"] == len(batches(tmp_path / "whole/out", "batches"))
     assert found["equal"]
     assert [folder.name for folder in visible(tmp_path / "killed/out")] == TABLES

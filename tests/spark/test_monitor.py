@@ -101,13 +101,15 @@ def _when_it_waits(job: threading.Thread, address: str) -> str:
 # -- what is counted is what the tables have --------------------------------------------------------------
 
 
-def test_records_and_their_fates_are_the_accounts(scraped: Scraped) -> None:
-    (account,) = tables.read(scraped.out, "accounts").to_dict("records")
+def test_records_by_status_are_the_sums_of_the_table_of_batches(scraped: Scraped) -> None:
+    (account,) = tables.read(scraped.out, "batches").to_dict("records")
     assert scraped.values("palearn_records_total") == {(): account["records"]}
     assert account["records"] > 60
-    fates = scraped.values("palearn_settled_records_total")
-    assert fates == {(fate,): account[fate] for fate in ("learned", "scored", "duplicate", "rejected", "expired")}
-    assert scraped.values("palearn_waiting_records_change") == {(): account["waiting"]}
+    statuses = scraped.values("palearn_settled_records_total")
+    assert statuses == {
+        (status,): account[status] for status in ("learned", "scored", "duplicate", "rejected", "expired")
+    }
+    assert scraped.values("palearn_pending_records_change") == {(): account["pending"]}
     reasons = {labels: n for labels, n in scraped.values("palearn_rejected_records_total").items() if n}
     assert reasons == {("not_json",): account["rejected"]}
     assert account["rejected"] > 0
@@ -140,7 +142,7 @@ def test_the_worst_keys_are_those_of_the_tables_windows(scraped: Scraped) -> Non
 
 
 def test_the_lag_is_what_the_batch_left(scraped: Scraped) -> None:
-    (taken,) = tables.read(scraped.out, "accounts")["offsets"]
+    (taken,) = tables.read(scraped.out, "batches")["offsets"]
     left = {(str(x["partition"]), "monitored"): SENT[x["partition"]] - x["end"] for x in taken}
     assert scraped.values("palearn_lag_records") == left
     assert sum(left.values()) > 30
@@ -197,8 +199,8 @@ def asked(expression: str, known: dict[str, set[str]]) -> set[str]:
     ],
 )
 def test_a_query_for_what_is_not_there_is_found(expression: str) -> None:
-    known = {"a": {"fate"}, "c": {"fate"}}
-    asked("sum by (fate, instance) (rate(a{fate='x'}[5m])) / on (fate) group_left (job) c", known)
+    known = {"a": {"status"}, "c": {"status"}}
+    asked("sum by (status, instance) (rate(a{status='x'}[5m])) / on (status) group_left (job) c", known)
     with pytest.raises(AssertionError):
         asked(expression, known)
 

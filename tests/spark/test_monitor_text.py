@@ -61,7 +61,7 @@ def scrape(monitor: Monitor) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
 
 def tell(monitor: Monitor, worst=None, records=10, number=0) -> None:
     summary = Summary(records, n=8, mistakes={"arow": 2, "pa1": 4}, updates={"arow": 5, "pa1": 6})
-    summary.fates["learned"] = records
+    summary.statuses["learned"] = records
     totals = {name: {"n": 80, "mistakes": 16, "batch_n": 8, "batch_mistakes": 2} for name in ("arow", "pa1")}
     monitor.tell(number, 0.5, summary, totals, worst or {})
 
@@ -211,8 +211,8 @@ def test_counters_grow_and_gauges_are_the_newest_batchs(tmp_path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert "palearn_records_total 100.0" in answer.read().decode()
     assert before["palearn_records_total", ()] == 0
-    assert before["palearn_settled_records_total", (("fate", "learned"),)] == 0
-    assert found["palearn_settled_records_total", (("fate", "learned"),)] == 100
+    assert before["palearn_settled_records_total", (("status", "learned"),)] == 0
+    assert found["palearn_settled_records_total", (("status", "learned"),)] == 100
     assert found["palearn_mistakes_total", (("learner", "pa1"),)] == 8
     assert found["palearn_updates_total", (("learner", "arow"),)] == 10
     assert found["palearn_newest_batch", ()] == 1

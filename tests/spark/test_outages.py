@@ -158,7 +158,7 @@ def whole(own: Broker, spark: SparkSession, tmp_path_factory: pytest.TempPathFac
     """Output of an uninterrupted run."""
     out = stream(job_of(own.address, "adult", tmp_path_factory.mktemp("whole"), MOST))
     assert_accounts_balance(out, COUNT)
-    assert batches(out, "accounts") == [*range(BATCHES)]
+    assert batches(out, "batches") == [*range(BATCHES)]
     return out
 
 
@@ -168,11 +168,11 @@ def outages(broker: Broker, folder: Path, seconds: float) -> list[str]:
     chosen = job_of(broker.address, "adult", folder, MOST, GOING)
     with running(chosen) as job:
         for how in ("stop", "kill"):
-            job.wait_for(len(batches(job.out, "accounts")) + 1 if told else 1)
+            job.wait_for(len(batches(job.out, "batches")) + 1 if told else 1)
             getattr(broker, how)()
             time.sleep(seconds)
             broker.start()
-            back, done = time.monotonic(), len(batches(job.out, "accounts"))
+            back, done = time.monotonic(), len(batches(job.out, "batches"))
             assert done < BATCHES
             job.wait_for(done + 1, 300)
             took = time.monotonic() - back

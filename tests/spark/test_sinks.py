@@ -35,7 +35,7 @@ from tests.spark.conftest import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("spark")]
 
-SCHEMAS = {**schemas.TABLES, "accounts": schemas.ACCOUNTS}
+SCHEMAS = {**schemas.TABLES, "batches": schemas.BATCHES}
 GOOD = b'{"label": 1, "features": {"x": 1}}'
 
 
@@ -48,11 +48,11 @@ def out(broker: str, adult: str, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_a_table_has_one_folder_a_batch_and_nothing_else(out: Path) -> None:
-    assert [folder.name for folder in visible(out)] == ["accounts", "metrics", "models", "predictions"]
-    numbers = batches(out, "accounts")
+    assert [folder.name for folder in visible(out)] == ["batches", "metrics", "models", "predictions"]
+    numbers = batches(out, "batches")
     assert numbers == list(range(len(numbers)))
     assert len(numbers) >= 4
-    for table in ("accounts", "metrics", "models", "predictions"):
+    for table in ("batches", "metrics", "models", "predictions"):
         assert batches(out, table) == numbers
         for folder in visible(out / table):
             assert {file.suffix for file in folder.iterdir()} == {".parquet"}
@@ -66,7 +66,7 @@ def test_columns_are_those_of_the_contract(out: Path) -> None:
 
 
 def test_spark_pyarrow_and_pandas_see_each_batch_once(out: Path, spark: SparkSession) -> None:
-    for table in ("accounts", "metrics", "models", "predictions"):
+    for table in ("batches", "metrics", "models", "predictions"):
         path = str(out / table)
         arrow = ds.dataset(path, partitioning="hive").to_table().to_pandas()
         assert len(arrow) > 0
@@ -98,7 +98,7 @@ def test_the_whole_output_is_no_trap_for_a_reader_of_one_table(out: Path) -> Non
 def test_rows_over_all_keys_are_the_sums(out: Path) -> None:
     rows = tables.metrics(out)
     keys, totals = rows[rows["key"].notna()], rows[rows["key"].isna()].sort_values("batch_id")
-    accounts = tables.read(out, "accounts").set_index("batch_id")
+    accounts = tables.read(out, "batches").set_index("batch_id")
     assert len(totals) == len(LEARNERS) * len(accounts)
     for learner, mine in totals.groupby("learner"):
         own = keys[keys["learner"] == learner]
@@ -155,9 +155,11 @@ def test_a_model_is_a_snapshot_of_its_key_after_the_batch(out: Path) -> None:
 
 
 def test_models_every_third_batch_and_at_the_end(broker: str, adult: str, out: Path, tmp_path: Path) -> None:
-    chosen = config(broker, adult, tmp_path, "source.kafka.max_offsets_per_trigger=500", "output.models.every=3")
+    chosen = config(
+        broker, adult, tmp_path, "source.kafka.max_offsets_per_trigger=500", "output.models.every_batches=3"
+    )
     rare = stream(chosen)
-    numbers = batches(rare, "accounts")
+    numbers = batches(rare, "batches")
     assert {number for number in numbers if number % 3 == 2} <= set(batches(rare, "models"))
     assert not {0, 1} & set(batches(rare, "models"))
     # A third batch holds the models as they were then, with the batch that changed them.
@@ -178,10 +180,15 @@ def test_a_key_that_falls_silent_is_in_the_next_snapshot(broker: str, topic: str
     keys = [b"early", b"a", b"a", b"a", b"a", b"a"]
     send(broker, [(topic, 0, key, GOOD) for key in keys])
     chosen = config(
-        broker, topic, tmp_path, "source.kafka.max_offsets_per_trigger=1", "output.models.every=3", "state.buckets=64"
+        broker,
+        topic,
+        tmp_path,
+        "source.kafka.max_offsets_per_trigger=1",
+        "output.models.every_batches=3",
+        "state.buckets=64",
     )
     out = stream(chosen)
-    assert len(batches(out, "accounts")) == 6
+    assert len(batches(out, "batches")) == 6
     assert set(tables.latest_models(out)["key"]) == {"a", "early"}
 
 
@@ -191,7 +198,7 @@ def test_a_stop_before_a_batch_is_done_again_does_not_write_older_models_into_it
     make_topic(broker, topic, 1)
     send(broker, [(topic, 0, b"k", GOOD)] * 2)
     one = "source.kafka.max_offsets_per_trigger=1"
-    chosen = config(broker, topic, tmp_path, one, "output.models.every=2", "output.metrics=false")
+    chosen = config(broker, topic, tmp_path, one, "output.models.every_batches=2", "output.metrics=false")
     real = Store.commit
 
     def commit(self: Store, batch_id: int, *rest: Any) -> None:
@@ -216,7 +223,7 @@ def test_a_stop_before_a_batch_is_done_again_does_not_write_older_models_into_it
 def test_tables_that_are_off_are_not_there(broker: str, topic: str, tmp_path: Path) -> None:
     make_topic(broker, topic, 1)
     send(broker, [(topic, 0, b"k", GOOD), (topic, 0, None, GOOD)])
-    off = [f"output.{name}=false" for name in ("models", "metrics", "rejected", "accounts")]
+    off = [f"output.{name}=false" for name in ("models", "metrics", "rejected", "batches")]
     chosen = config(broker, topic, tmp_path, *off, "output.predictions={}")
     out = stream(chosen)
     assert [folder.name for folder in visible(out)] == ["predictions"]
@@ -272,14 +279,14 @@ def test_metrics_reach_their_kafka_topic(broker: str, topic: str, tmp_path: Path
 
 
 def test_every_table_can_go_to_kafka(broker: str, topic: str, tmp_path: Path) -> None:
-    names = ("models", "metrics", "predictions", "rejected", "accounts")
+    names = ("models", "metrics", "predictions", "rejected", "batches")
     make_topic(broker, topic, 1)
     make_topic(broker, f"{topic}-models", 1)  # the job makes the others
     value = records.encode(Record(id="example 42", label=1, features={"x": 1.0}))
     send(broker, [(topic, 0, b"k", value), (topic, 0, b"k", b"oops"), (topic, 0, b"k", value)])
     options = [f"output.{name}={{kafka: {topic}-{name}}}" for name in names]
     out = stream(config(broker, topic, tmp_path, *options, "source.kafka.max_offsets_per_trigger=2"))
-    assert len(batches(out, "accounts")) == 2
+    assert len(batches(out, "batches")) == 2
     for name in names:
         sent = [json.loads(message.value or b"") for message in consume(broker, f"{topic}-{name}")]
         assert len(sent) == len(tables.read(out, name)), name
@@ -287,7 +294,7 @@ def test_every_table_can_go_to_kafka(broker: str, topic: str, tmp_path: Path) ->
         if name == "predictions":
             # The example's own id is not lost for the message's.
             assert all("example 42" in row.values() for row in sent)
-        if name == "accounts":
+        if name == "batches":
             assert [row["records"] for row in sent] == [2, 1]
 
 

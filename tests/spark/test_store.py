@@ -323,7 +323,7 @@ def test_another_configuration_on_an_old_checkpoint_is_refused(
 def test_what_the_state_does_not_depend_on_may_change(broker: str, adult: str, finished: Path, tmp_path: Path) -> None:
     folder = copied(finished, tmp_path)
     before = snapshot(folder / "out")
-    stream(config(broker, adult, folder, "source.kafka.max_offsets_per_trigger=7", "output.accounts=false"))
+    stream(config(broker, adult, folder, "source.kafka.max_offsets_per_trigger=7", "output.batches=false"))
     assert snapshot(folder / "out") == before
 
 
@@ -403,8 +403,8 @@ def test_batches_that_the_accounts_do_not_tell(tmp_path: Path) -> None:
     row = {"topic": "t", "partition": 0, "start": 0, "end": 5}
 
     def write(batch: int, offsets: list[dict[str, Any]] | None) -> None:
-        account = pa.Table.from_pylist([{"records": 5, "offsets": offsets}], schemas.ACCOUNTS)
-        Folder(str(out)).write_table(account, "accounts", f"batch_id={batch}", "part.parquet")
+        account = pa.Table.from_pylist([{"records": 5, "offsets": offsets}], schemas.BATCHES)
+        Folder(str(out)).write_table(account, "batches", f"batch_id={batch}", "part.parquet")
 
     write(0, [row])
     write(1, [row | {"start": 5, "end": 9}])

@@ -80,12 +80,12 @@ def test_a_stop_and_a_restart_half_way_change_nothing(
     produce_people(broker, topic, tmp_path / "first.jsonl", found[: PEOPLE // 2])
     stream(chosen)
     assert_accounts_balance(tmp_path / "out", PEOPLE // 2)
-    before = batches(tmp_path / "out", "accounts")
+    before = batches(tmp_path / "out", "batches")
 
     produce_people(broker, topic, tmp_path / "second.jsonl", found[PEOPLE // 2 :])
     out = stream(chosen)
     assert_accounts_balance(out, PEOPLE)
-    assert len(batches(out, "accounts")) > len(before)
+    assert len(batches(out, "batches")) > len(before)
     assert_same_learning(out, learn_without_spark(chosen, consume(broker, topic)))
 
 

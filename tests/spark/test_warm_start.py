@@ -154,7 +154,7 @@ def test_an_export_has_what_the_table_lacks_and_nothing_of_a_batch_that_was_not_
     broker: str, history: History, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = config(
-        broker, history.topic, tmp_path, "output.models.every=3", "source.kafka.max_offsets_per_trigger=120",
+        broker, history.topic, tmp_path, "output.models.every_batches=3", "source.kafka.max_offsets_per_trigger=120",
         learners=ALL,
     )  # fmt: skip
     commit = Store.commit
@@ -220,9 +220,9 @@ def test_a_job_that_begins_with_a_checkpoint_is_the_job_that_was_never_stopped(
     assert_same_learning(tmp_path / "out", expected)
     stopped = learn_without_spark(chosen, [m for m in history.messages if m not in history.later])
     assert len(stopped["models"]) == len(expected["models"]) > 0
-    accounts = tables.read(tmp_path / "out", "accounts")
+    accounts = tables.read(tmp_path / "out", "batches")
     assert accounts["records"].sum() == len(history.later)
-    assert accounts["waiting"].sum() < 0  # more parts were learned than came to wait
+    assert accounts["pending"].sum() < 0  # more parts were learned than came to wait
 
 
 def test_idle_keys_are_in_the_new_table_and_in_an_export_of_the_new_job(

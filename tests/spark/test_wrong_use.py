@@ -95,7 +95,7 @@ def test_nothing_of_a_topic_made_anew_under_a_batch_is_kept(
     broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def meanwhile(self: Sink, rows: DataFrame) -> Written:
-        if (out / "accounts").exists():
+        if (out / "batches").exists():
             delete(broker, topic)
             made(broker, topic, 60)
         return collect(self, rows)
@@ -122,7 +122,7 @@ def test_partitions_that_are_added_are_learned_too(broker: str, topic: str, tmp_
             client.create_partitions({topic: 6})
         send(broker, examples(topic, 12, partitions=6))
         until = time.monotonic() + 60
-        while tables.read(job.out, "accounts")["records"].sum() < 48:
+        while tables.read(job.out, "batches")["records"].sum() < 48:
             assert time.monotonic() < until
             time.sleep(0.1)
     assert job.error is None
@@ -206,9 +206,9 @@ def test_a_copy_of_the_checkpoint_and_its_original_do_not_take_turns(broker: str
     send(broker, examples(topic, 10))
     out = stream(copy)
     # The same records in the same batch: nothing is written, and the original has learned them too.
-    before = [tables.read(out, name) for name in ("models", "metrics", "accounts")]
+    before = [tables.read(out, name) for name in ("models", "metrics", "batches")]
     stream(chosen)
-    for name, rows in zip(("models", "metrics", "accounts"), before, strict=True):
+    for name, rows in zip(("models", "metrics", "batches"), before, strict=True):
         assert_frame_equal(tables.read(out, name), rows)
     # The original goes on, and the copy has other records for its next batch.
     send(broker, examples(topic, 4))

@@ -48,7 +48,7 @@ def written(folder: Path) -> Path:
     for batch in range(BATCHES):
         files = {}
         for part in range(PARTS):
-            bucket = Bucket(config.plan, blobs[part] or None, batch)
+            bucket = Bucket(config.bucket_config, blobs[part] or None, batch)
             keys = [b"key-%d" % (2 * part + k) for k in rng.integers(2, size=5)]
             values = [b'{"label": %d, "features": {"f%d": 1}}' % (rng.choice([-1, 1]), rng.integers(9)) for _ in keys]
             values[0] = b"no record"

@@ -47,7 +47,7 @@ def _stream_and_replay(console: Console, checkout: Path, folder: Path) -> None:
 def _show(console: Console, out: Path) -> None:
     console.print("\nError of each occupation's models, test-then-train, beside predicting no change", highlight=False)
     found = overview.summary(out)
-    console.print(overview.fates(found), highlight=False)
+    console.print(overview.statuses(found), highlight=False)
     console.print(overview.errors(found))
     key, learner = SHOWN
     console.print(f"\nStrongest weights of {learner} for {key} (+: earns over 50,000 a year)", highlight=False)

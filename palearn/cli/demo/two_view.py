@@ -189,7 +189,7 @@ def _show(console: Console, out: Path, sent: int) -> None:
     found = overview.summary(out)
     learned, scored = found["records"]["learned"], found["records"]["scored"]
     if learned + scored != sent:
-        message = f"{sent:,} records were sent, and became: {overview.fates(found)}"
+        message = f"{sent:,} records were sent, and became: {overview.statuses(found)}"
         raise StreamError(message)
     console.print(
         f"\nOf {sent:,} records {learned:,} were learned, and {scored} only scored: images without any term.\n"
