@@ -299,6 +299,10 @@ def _fields(node: dict[str, Any], kind: Any, path: str, faults: list[str]) -> No
                 faults.append(f"{here}: unknown key {key!r}; {hint}")
             elif isinstance(item, dict) and _structs(known[key]):
                 _fields(item, known[key], here, faults)
+            elif isinstance(item, dict) and (named := _named_structs(known[key])):
+                for name, section in item.items():
+                    if isinstance(section, dict):
+                        _fields(section, named[0], f"{here}.{name}", faults)
             else:
                 try:
                     msgspec.convert(item, known[key])
@@ -350,7 +354,17 @@ def _choices(kind: Any) -> list[str]:
     return [text for part in get_args(kind) for text in _choices(part)]
 
 
-def _structs(kind: Any) -> list[type[Section]]:
+def _structs(kind: Any) -> list[type[msgspec.Struct]]:
+    """Return the sections that a value of a type may be; those in a mapping or list are not the value itself."""
     if isinstance(kind, type):
-        return [kind] if issubclass(kind, Section) else []
+        return [kind] if issubclass(kind, msgspec.Struct) else []
+    if get_origin(kind) in (dict, list):
+        return []
     return [struct for part in get_args(kind) for struct in _structs(part)]
+
+
+def _named_structs(kind: Any) -> list[type[msgspec.Struct]]:
+    """Return the sections that a mapping of names to sections has as its values."""
+    if get_origin(kind) is dict:
+        return _structs(get_args(kind)[1])
+    return [struct for part in get_args(kind) for struct in _named_structs(part)]

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from palearn.config.section import Section, Text
 from palearn.config.security import Access
-from palearn.config.topic_formats import Schema, TopicForm, form_of
+from palearn.config.topic_formats import Schema, TopicFormat, form_of
 from palearn.engine.bucket import BucketConfig
 from palearn.engine.join import Limits
 from palearn.errors import LearnerError
@@ -83,7 +83,7 @@ class Records(Section, frozen=True):
     positive: LabelValue | None = None
     bias: bool = True
     views: list[Text] | None = None
-    topics: dict[str, TopicForm] = msgspec.field(default_factory=dict)
+    topics: dict[str, TopicFormat] = msgspec.field(default_factory=dict)
     max_bytes: Count = 1_048_576
 
 

@@ -14,7 +14,7 @@ from palearn.records.confluent_wire import compiled
 Schema: TypeAlias = Text | dict[int, Text]
 
 
-class TopicForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TopicFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the values of one topic differ from the others (:class:`palearn.records.ValueFormat`).
 
     ``format`` None: that of all records, and then their ``schema`` and ``message`` too, where it gives none.
@@ -27,7 +27,7 @@ class TopicForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     message: Text | None = None
 
 
-def form_of(topic: TopicForm | None, format: Encoding, schema: Schema | None, message: str | None) -> ValueFormat:
+def form_of(topic: TopicFormat | None, format: Encoding, schema: Schema | None, message: str | None) -> ValueFormat:
     """Return what a worker needs to read a topic's values, with the content of its schemas' files.
 
     Parameters
@@ -42,20 +42,20 @@ def form_of(topic: TopicForm | None, format: Encoding, schema: Schema | None, me
     ConfigError
         A file cannot be read.
     """
-    own = TopicForm() if topic is None else topic
+    own = TopicFormat() if topic is None else topic
     format, schema, message = _chosen(own, format, schema, message)
     return ValueFormat(view=own.view, fields=own.fields, format=format, schemas=_contents(schema), message=message)
 
 
 def _chosen(
-    own: TopicForm, format: Encoding, schema: Schema | None, message: str | None
+    own: TopicFormat, format: Encoding, schema: Schema | None, message: str | None
 ) -> tuple[Encoding, Schema | None, str | None]:
     if own.format is not None:
         return own.format, own.schema, own.message
     return format, own.schema or schema, own.message or message
 
 
-def topic_faults(topic: TopicForm, format: Encoding, schema: Schema | None, message: str | None) -> list[str]:
+def topic_faults(topic: TopicFormat, format: Encoding, schema: Schema | None, message: str | None) -> list[str]:
     """Return what is wrong with a topic's form, each with the field it is about; parameters as of :func:`form_of`."""
     known = ", ".join(Record.__struct_fields__)
     faults = [

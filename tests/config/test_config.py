@@ -89,6 +89,7 @@ def test_there_are_shipped_configurations() -> None:
         ("state.bucket", 1, r"state\.bucket.*did you mean 'buckets'"),
         ("output.model", {}, r"output\.model.*did you mean 'models'"),
         ("assembly", {}, r"assembly: unknown key 'assembly'; did you mean 'join'"),
+        ("records.topics", {"examples": {"veiw": "page"}}, r"records\.topics\.examples\.veiw.*did you mean 'view'"),
         ("join", {"max_waiting": 5}, r"join\.max_waiting.*did you mean 'max_pending'"),
         ("output.accounts", {}, r"output\.accounts.*did you mean 'batches'"),
         ("output.models", {"every": 2}, r"output\.models\.every.*did you mean 'every_batches'"),
