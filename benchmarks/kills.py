@@ -28,7 +28,7 @@ from benchmarks.stream import configuration
 from palearn.config import Config
 from palearn.spark import stream
 from palearn.spark.checkpoint import last_commit
-from palearn.spark.session import CONNECTOR
+from palearn.spark.connectors import CONNECTOR
 from palearn.tables.folder import Folder
 
 LEARNERS = [{"algorithm": "arow"}, {"algorithm": "pa1"}]

@@ -57,3 +57,34 @@ class BrokerError(PalearnError, RuntimeError):
 
 class StreamError(PalearnError, RuntimeError):
     """The Spark job cannot start or go on without losing or repeating something."""
+
+
+class MissingExtraError(PalearnError, ImportError):
+    """A package that this needs is not installed; it comes with an extra of palearn."""
+
+
+#: Packages that only an extra brings -> the extra.
+EXTRAS = {
+    "pyspark": "spark",
+    "py4j": "spark",
+    "kafka": "kafka",
+    "jgo": "kafka",
+    "deltalake": "delta",
+    "matplotlib": "plots",
+    "PIL": "plots",
+    "prometheus_client": "prometheus",
+    "sklearn": "sklearn",
+    "river": "river",
+    "fastavro": "avro",
+    "google": "protobuf",
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """Return what to tell of a module that is not there, if an extra brings it."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    return MissingExtraError(
+        f"this needs {package}, which is not installed: pip install 'palearn[{EXTRAS[package]}]'", name=error.name
+    )

@@ -13,7 +13,7 @@ from palearn.cli.models import models, predict
 from palearn.cli.report import report
 from palearn.cli.reproduce import reproduce
 from palearn.cli.shared import app
-from palearn.errors import PalearnError, shown
+from palearn.errors import PalearnError, missing_extra, shown
 
 __all__ = [
     "app",
@@ -49,7 +49,10 @@ def replay_job() -> None:
 
 def _guarded(command: Callable[[], object]) -> None:
     try:
-        command()
+        try:
+            command()
+        except ModuleNotFoundError as error:
+            raise missing_extra(error) or error from None
     except PalearnError as error:
         told = "\n".join(map(shown, str(error).split("\n")))
         Console(stderr=True).print(f"palearn: {told}", markup=False, highlight=False, soft_wrap=True)

@@ -19,7 +19,7 @@ Report = Callable[[str, int, int], None]
 def prepare(report: Report) -> None:
     """Fetch and compile; ``report(what, done, total)`` is told of each step."""
     from palearn.kafka.jars import kafka_jars
-    from palearn.spark.session import fetch_connector
+    from palearn.spark.connectors import fetch_connector
 
     kafka_jars(lambda done, total: report("Kafka's jars", done, total))
     report("Spark's Kafka connector", 0, 1)

@@ -1,6 +1,7 @@
 """What the commands share: the application, options, and how answers are shown."""
 
 import logging
+import platform
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -28,6 +29,39 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the versions of palearn, Python and Spark.", is_eager=True,
+            callback=lambda given: _print_versions() if given else None,
+        ),
+    ] = False,
+) -> None:  # fmt: skip
+    """Take what stands before a command."""
+
+
+def _print_versions() -> NoReturn:
+    typer.echo(versions())
+    raise typer.Exit
+
+
+def versions() -> str:
+    """Return the versions that a question about palearn should name."""
+    from importlib import metadata
+
+    from palearn import __version__
+
+    try:
+        spark = f"pyspark {metadata.version('pyspark')}"
+    except metadata.PackageNotFoundError:
+        spark = "no pyspark installed"
+    return f"palearn {__version__}, Python {platform.python_version()}, {spark}"
+
+
 broker_app = typer.Typer(help="A real single-node Kafka on this machine, for trying things.", no_args_is_help=True)
 app.add_typer(broker_app, name="broker")
 state_app = typer.Typer(help="The state of a stopped job.", no_args_is_help=True)

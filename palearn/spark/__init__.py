@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from palearn.errors import missing_extra
+
 if TYPE_CHECKING:
     from palearn.spark.scoring import score
 
@@ -12,6 +14,8 @@ def __getattr__(name: str) -> Any:
     if name != "score":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # What reads folders only (palearn compact) does not load pyspark.
-    from palearn.spark.scoring import score
-
+    try:
+        from palearn.spark.scoring import score
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) or error from None
     return score

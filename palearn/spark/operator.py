@@ -18,14 +18,16 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+import palearn
 from palearn.config import Config, Source
 from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.validation import Chunk
-from palearn.errors import NewerFormatError, RecordError, StateFormatError
+from palearn.errors import NewerFormatError, RecordError, StateFormatError, StreamError
 from palearn.models import codec
 from palearn.records import ValueFormat
 from palearn.spark.ascii_codec import from_text, to_text
 from palearn.spark.checkpoint import has_start, start_of
+from palearn.spark.release import RELEASE
 from palearn.tables.folder import Folder
 
 STATE = "format_version int, n_keys int, blob string"
@@ -41,16 +43,30 @@ Payload = tuple[str, bytes]
 
 
 class _Given(msgspec.Struct):
-    """What a worker is given: a configuration, and what its schemas' files hold."""
+    """What a worker is given: a configuration, what its schemas' files hold, and the driver's versions."""
 
     config: Config
     forms: dict[str, ValueFormat]
+    palearn: str = palearn.__version__
+    pyspark: str = RELEASE
 
 
 @lru_cache(maxsize=8)
 def bucket_config_of(config: str) -> BucketConfig:
-    """Return the plan of a configuration in JSON; made once a worker process, not once a group."""
+    """Return what a configuration in JSON says of buckets; made once a worker process, not once a group.
+
+    Raises
+    ------
+    StreamError
+        This machine has another palearn or pyspark than the driver: its bits might be others.
+    """
     given = msgspec.json.decode(config, type=_Given)
+    mine, theirs = (palearn.__version__, RELEASE), (given.palearn, given.pyspark)
+    if mine != theirs:
+        raise StreamError(
+            f"a worker has palearn {mine[0]} and pyspark {mine[1]}, the driver {theirs[0]} and {theirs[1]}: install "
+            "the same on every machine (docs/cluster.md)"
+        )
     return given.config.bucket_config_with(given.forms)
 
 

@@ -10,6 +10,7 @@ from palearn.config import Config, offsets_fault
 from palearn.engine.validation import Chunk
 from palearn.errors import ConfigError
 from palearn.spark import checkpoint, operator, source
+from palearn.spark.release import require_release
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
 from palearn.spark.topics import make_output_topics, require_broker, require_topics
@@ -45,6 +46,7 @@ def run(
     ConfigError
         The output folder is not empty, ``start`` or ``end`` is no place, or ``batches_of`` does not tell its batches.
     """
+    require_release()
     output = Folder(config.output.path)
     if output.names():
         raise ConfigError(f"{config.output.path} is not empty; a replay writes a whole history, give it a new folder")

@@ -2,10 +2,7 @@
 
 import os
 import shutil
-import subprocess
 import sys
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -13,14 +10,9 @@ from pyspark.sql import SparkSession
 
 from palearn.config import Config
 from palearn.errors import StreamError
-from palearn.kafka.jars import differing, read_checksums
+from palearn.spark.connectors import kafka_setting, require_connector
+from palearn.spark.release import NUMBER, require_release, require_same, warn_if_untested
 from palearn.tables.folder import Folder
-
-#: The Kafka connector, for ``spark-submit --packages``.
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-_CHECKSUMS = Path(__file__).with_name("connector.sha256")
-#: Where Spark's resolver puts what it fetches, unless ``spark.jars.ivy`` says another place.
-_FETCHED = Path(os.path.expanduser("~/.ivy2.5.2/jars"))  # as it is where there is no home: then nothing is there
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _DEFAULTS = {
@@ -47,7 +39,8 @@ _DEFAULTS = {
 #: 40 a batch, a tenth of a second each file. On shared file systems Spark's own choice is the right one.
 _LOCAL_CHECKPOINT = {
     "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        f"org.apache.spark.sql.execution.streaming.{'checkpointing.' if NUMBER >= (4, 1) else ''}"
+        "FileSystemBasedCheckpointFileManager"
     ),
 }
 
@@ -73,7 +66,8 @@ def session(config: Config, *, name: str, master: str | None = None) -> SparkSes
     if not SparkConf().contains("spark.sql.shuffle.partitions"):
         partitions = config.state.partitions or spark.sparkContext.defaultParallelism
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    _require_connector(spark, config)
+    if config.source.kafka is not None:
+        require_connector(spark)
     return spark
 
 
@@ -83,6 +77,8 @@ def reader(*, name: str, master: str | None = None) -> SparkSession:
 
 
 def _start(name: str, master: str | None, *, local: bool, connector: bool) -> SparkSession:
+    require_release()
+    warn_if_untested()
     inside_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if inside_submit:
         SparkContext._ensure_initialized()  # attached to spark-submit's JVM, SparkConf knows what it was given
@@ -93,30 +89,20 @@ def _start(name: str, master: str | None, *, local: bool, connector: bool) -> Sp
     elif not given.contains("spark.master"):
         builder = builder.master("local[*]")
     if connector and not inside_submit and not given.contains("spark.jars.packages"):
-        builder = builder.config(*_with_connector(given))
+        builder = builder.config(*kafka_setting(given))
     # Workers must run the interpreter that has palearn, not whichever python3 comes first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in (_DEFAULTS | (_LOCAL_CHECKPOINT if local else {})).items():
         if not given.contains(key):
             builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise StreamError(_why_not()) from None
-
-
-def _with_connector(given: SparkConf) -> tuple[str, str]:
-    """Return the setting that brings the connector: its jars where they were fetched before, else its name.
-
-    By its name Spark's resolver looks for it, which prints forty lines and takes a second at each start.
-    """
-    jars = [_FETCHED / name for name in sorted(read_checksums(_CHECKSUMS))]
-    elsewhere = given.contains("spark.jars") or given.contains("spark.jars.ivy")
-    if elsewhere or not all(jar.is_file() for jar in jars):
-        return "spark.jars.packages", CONNECTOR
-    return "spark.jars", ",".join(jar.as_uri() for jar in jars)
+    require_same(spark.version)
+    return spark
 
 
 def _why_not() -> str:
@@ -129,53 +115,3 @@ def _why_not() -> str:
         f"Spark needs Java 17 or 21, and {where}. Install one (Debian, Ubuntu: apt-get install "
         "openjdk-17-jre-headless; macOS: brew install openjdk@21), or let JAVA_HOME name it"
     )
-
-
-def _require_connector(spark: SparkSession, config: Config) -> None:
-    if config.source.kafka is None:
-        return
-    _require_sound(spark.sparkContext.getConf().get("spark.jars", ""))
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    try:
-        jvm.java.lang.Class.forName(
-            "org.apache.spark.sql.kafka010.KafkaSourceProvider",
-            True,
-            jvm.java.lang.Thread.currentThread().getContextClassLoader(),
-        )
-    except Exception:
-        raise StreamError(f"Spark has no Kafka connector; run spark-submit --packages {CONNECTOR} …") from None
-
-
-def _require_sound(jars: str) -> None:
-    """Raise a StreamError if a jar of the connector, among the URIs of ``spark.jars``, is not what was published."""
-    checksums = read_checksums(_CHECKSUMS)
-    paths = [Path(unquote(urlsplit(uri).path)) for uri in jars.split(",")]
-    known = [path for path in paths if path.name in checksums and path.is_file()]
-    if fault := differing(known, checksums):
-        folder = known[0].parent
-        raise StreamError(f"{fault}, in {folder}; delete it there, delete {folder.parent}/cache, and start again")
-
-
-def fetch_connector() -> None:
-    """Start Spark once with the connector, so that its jars are in the local cache afterwards.
-
-    Raises
-    ------
-    StreamError
-        With the end of what Spark printed, or the name of a damaged jar.
-    """
-    start = (
-        "from pyspark.sql import SparkSession as S;s=S.builder.master('local[1]').config('spark.ui.enabled', 'false')"
-        f".config('spark.jars.packages', '{CONNECTOR}').getOrCreate();print(s.conf.get('spark.jars'));s.stop()"
-    )
-    done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise StreamError(f"Spark could not fetch {CONNECTOR}: {done.stderr[-2000:]}{_STALE}")
-    _require_sound(done.stdout.splitlines()[-1])
-
-
-#: An interrupted Maven run leaves a POM without its jar, and Spark's resolver then gives up on it.
-_STALE = (
-    "\nIf it says 'download failed', delete that artifact's folder under ~/.m2/repository and ~/.ivy2 and try again."
-)

@@ -15,6 +15,7 @@ from palearn.config import Config, ProcessingTime
 from palearn.errors import ConfigError, StreamError
 from palearn.spark import error_messages, operator, source
 from palearn.spark.checkpoint import claimed, require_same_topics
+from palearn.spark.release import require_release
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
 from palearn.spark.topics import NoAnswer, Topics, require_broker
@@ -76,6 +77,7 @@ def _run(config: Config, warm_start: str | None, master: str | None, spark: Spar
     kafka = config.source.kafka
     if kafka is None:
         raise ConfigError("a stream learns from source.kafka; files are learned by palearn replay")
+    require_release()
     with claimed(config), _monitored(config) as monitor:
         require_broker(kafka)  # before Spark starts: that takes ten seconds and prints forty lines
         spark = spark or session(config, name="palearn stream", master=master)

@@ -30,7 +30,8 @@ ROOMS: dict[str, set[str]] = {
     "evaluate": BASE | {"engine", "files", "models", "tables", "learners", "records"},
     "report": BASE | {"tables", "models"},
     "kafka": BASE | {"config", "files", "records"},
-    "spark": BASE | {"config", "engine", "files", "kafka", "tables", "models", "learners", "records"},
+    # Of the front its version, which driver and workers compare.
+    "spark": BASE | {"__init__", "config", "engine", "files", "kafka", "tables", "models", "learners", "records"},
     "sklearn": BASE | {"models", "learners"},
     "__init__": BASE | {"models"},  # the front: make, from_bytes, learners
     "model": {"models"},  # public paths, which pickles name

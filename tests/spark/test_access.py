@@ -28,7 +28,7 @@ from palearn.kafka import local_broker as kafka_broker
 from palearn.kafka import produce as producing
 from palearn.kafka.jars import read_checksums
 from palearn.kafka.produce import produce
-from palearn.spark import session as session_module
+from palearn.spark import connectors
 from palearn.spark.operator import bucket_config_in
 from tests import secure as securing
 from tests.conftest import free_port_pair
@@ -339,7 +339,7 @@ def test_workers_get_nothing_of_the_source(secure: Secure, tmp_path: Path) -> No
 def test_a_flipped_byte_of_a_jar_of_the_connector_is_told(spark: SparkSession, tmp_path: Path) -> None:
     uris = spark.sparkContext.getConf().get("spark.jars", "").split(",")
     assert len(uris) == 11
-    session_module._require_sound(",".join(uris))
+    connectors._require_sound(",".join(uris))
     (original,) = [Path(urllib.parse.urlsplit(uri).path) for uri in uris if "commons-pool2" in uri]
     content = bytearray(original.read_bytes())
     content[len(content) // 2] ^= 1
@@ -347,25 +347,25 @@ def test_a_flipped_byte_of_a_jar_of_the_connector_is_told(spark: SparkSession, t
     damaged.parent.mkdir()
     damaged.write_bytes(content)
     with pytest.raises(PalearnError, match=rf"^{original.name} is damaged.*, in {damaged.parent}; delete it there"):
-        session_module._require_sound(",".join([damaged.as_uri(), *uris]))
+        connectors._require_sound(",".join([damaged.as_uri(), *uris]))
 
 
 def test_a_connector_that_is_there_needs_no_resolver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "_FETCHED", tmp_path / "with space")
+    monkeypatch.setattr(connectors, "_FETCHED", tmp_path / "with space")
     (tmp_path / "with space").mkdir()
     given = SparkConf(loadDefaults=False)
-    names = sorted(read_checksums(session_module._CHECKSUMS))
+    names = sorted(read_checksums(connectors._CHECKSUMS))
     for name in names:
-        assert session_module._with_connector(given) == ("spark.jars.packages", session_module.CONNECTOR)
+        assert connectors.kafka_setting(given) == ("spark.jars.packages", connectors.CONNECTOR)
         (tmp_path / "with space" / name).touch()
-    setting, jars = session_module._with_connector(given)
+    setting, jars = connectors.kafka_setting(given)
     assert setting == "spark.jars"
     assert [urllib.parse.unquote(uri) for uri in jars.split(",")] == [
         f"file://{tmp_path}/with space/{name}" for name in names
     ]
     for other in ("spark.jars", "spark.jars.ivy"):
         elsewhere = SparkConf(loadDefaults=False).set(other, "/another")
-        assert session_module._with_connector(elsewhere) == ("spark.jars.packages", session_module.CONNECTOR)
+        assert connectors.kafka_setting(elsewhere) == ("spark.jars.packages", connectors.CONNECTOR)
 
 
 def test_spark_hides_what_opens_something_of_kafka_s_own_options(spark: SparkSession) -> None:

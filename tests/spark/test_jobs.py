@@ -12,7 +12,7 @@ import yaml
 from pandas.testing import assert_frame_equal
 
 from palearn import tables
-from palearn.spark.session import CONNECTOR
+from palearn.spark.connectors import CONNECTOR
 from tests.spark.conftest import LEARNERS, PEOPLE, assert_accounts_balance, by_key, config, make_topic, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

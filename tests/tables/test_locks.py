@@ -56,8 +56,10 @@ def test_nothing_else_comes_from_an_index() -> None:
 
 
 def test_the_checksums_of_jars_are_lists_that_sha256sum_reads() -> None:
-    for name in ("kafka/jars.sha256", "spark/connector.sha256"):
-        lines = (ROOT / "palearn" / name).read_text(encoding="utf-8").splitlines()
+    lists = sorted((ROOT / "palearn").glob("*/*.sha256"))
+    assert {file.name for file in lists} >= {"jars.sha256", "connector-4.2.0.sha256"}
+    for file in lists:
+        lines = file.read_text(encoding="utf-8").splitlines()
         listed = [line for line in lines if not line.startswith("#")]
         assert all(re.fullmatch(r"[0-9a-f]{64}  \S+\.jar", line) for line in listed)
         assert len({line.split()[1] for line in listed}) == len(listed) > 10

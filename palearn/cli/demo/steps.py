@@ -13,7 +13,7 @@ from rich.console import Console
 
 from palearn.errors import FileFormatError, StreamError
 from palearn.kafka import local_broker
-from palearn.spark.session import CONNECTOR
+from palearn.spark.connectors import CONNECTOR
 from palearn.tables import reading
 
 
