@@ -82,7 +82,7 @@ bench: setup check-java ## Measure the stream beside its baselines
 	@$(BIN)/python -m benchmarks.stream
 
 .PHONY: package
-package: $(ARCHIVE) ## Build the wheel, and the archive of an environment for a cluster, into dist/
+package: $(ARCHIVE) ## Build wheel, sdist, and the archive of an environment for a cluster, into dist/
 	@ls -sh dist/*
 
 # A venv is found through bin/python and pyvenv.cfg, which move with it, so tar is all that packing takes. Only the
@@ -92,8 +92,9 @@ package: $(ARCHIVE) ## Build the wheel, and the archive of an environment for a 
 # times, with the fractions of their seconds (pax).
 $(ARCHIVE): $(PACKED) | $(VENV)/.stamp
 	@rm -rf dist $(ENVIRONMENT) && mkdir -p dist $(ENVIRONMENT)
-	@echo "package 1/4: the wheel"
+	@echo "package 1/4: the wheel and the sdist"
 	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@$(BIN)/python -m build --sdist --no-isolation --outdir dist . >/dev/null
 	@echo "package 2/4: the locked dependencies, into $(ENVIRONMENT)"
 	@$(BIN)/python -m venv --without-pip $(ENVIRONMENT)
 	@sed -E '/^(pyspark|py4j)==/,/^ +# via/d' requirements-runtime.lock > $(ENVIRONMENT)/requirements.lock
@@ -120,7 +121,8 @@ lock: ## Resolve the dependencies anew and write the lock files (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: pip install uv" >&2; exit 1; }
 	uv pip compile $(LOCK_OPTIONS) --upgrade --extra dev pyproject.toml --output-file requirements.lock
 	uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \
-		--extra avro --extra prometheus --extra protobuf pyproject.toml \
+		--extra avro --extra delta --extra kafka --extra plots --extra prometheus --extra protobuf --extra spark \
+		pyproject.toml \
 		--output-file requirements-runtime.lock
 	printf '%s\n' $(BUILD_TOOLS) | uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \
 		--output-file requirements-build.lock -

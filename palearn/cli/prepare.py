@@ -1,6 +1,7 @@
 """What first use would otherwise wait for: jars from Maven Central, kernels compiled by numba."""
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -17,14 +18,17 @@ Report = Callable[[str, int, int], None]
 
 
 def prepare(report: Report) -> None:
-    """Fetch and compile; ``report(what, done, total)`` is told of each step."""
-    from palearn.kafka.jars import kafka_jars
-    from palearn.spark.connectors import fetch_connector
+    """Fetch what the installed extras need, and compile; ``report(what, done, total)`` is told of each step."""
+    if find_spec("jgo") is not None:
+        from palearn.kafka.jars import kafka_jars
 
-    kafka_jars(lambda done, total: report("Kafka's jars", done, total))
-    report("Spark's Kafka connector", 0, 1)
-    fetch_connector()
-    report("Spark's Kafka connector", 1, 1)
+        kafka_jars(lambda done, total: report("Kafka's jars", done, total))
+    if find_spec("pyspark") is not None:
+        from palearn.spark.connectors import fetch_connector
+
+        report("Spark's Kafka connector", 0, 1)
+        fetch_connector()
+        report("Spark's Kafka connector", 1, 1)
     compile_kernels(report)
 
 
