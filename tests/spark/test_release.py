@@ -83,12 +83,12 @@ def test_a_connector_of_another_release_is_refused(
 
 def test_a_worker_of_another_version_says_so() -> None:
     config = parse({"source": {"files": {"path": "-"}}, "learners": [{"algorithm": "pa1"}], "output": {"path": "-"}, "checkpoint": "-"})  # fmt: skip # noqa: E501
-    described = msgspec.json.decode(operator.plan_in(config))
-    assert operator.plan_of(msgspec.json.encode(described).decode()).learners[0].name == "pa1"
+    described = msgspec.json.decode(operator.bucket_config_in(config))
+    assert operator.bucket_config_of(msgspec.json.encode(described).decode()).learners[0].name == "pa1"
     for name, other in (("palearn", "0.0.9"), ("pyspark", "4.0.1")):
         changed = msgspec.json.encode(described | {name: other}).decode()
         with pytest.raises(StreamError, match=r"^a worker has palearn .*, the driver .*: install the same on every"):
-            operator.plan_of(changed)
+            operator.bucket_config_of(changed)
 
 
 def test_the_extra_declares_the_same_range() -> None:
