@@ -97,13 +97,15 @@ def show(result: dict[str, Any], *, as_json: bool) -> None:
         print(f"{name}: {value}")
 
 
-def topic_command(description: str | None, measure: Callable[[int, int, int], dict[str, Any]], **more: Any) -> None:
+def topic_command(
+    description: str | None, measure: Callable[[int, int, int], dict[str, Any]], records: int = 500_000, **more: Any
+) -> None:
     """Run ``measure(records, keys, rounds)`` as the command line says, and print what it found.
 
     ``more`` is told with the versions.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--records", type=int, default=records)
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", action="store_true")

@@ -1,7 +1,7 @@
 """The streaming job beside what it is built on, and beside one Spark group a key; through the real broker.
 
-``python -m benchmarks.stream --json``: 500,000 JSON records of 14 named features, 20,000 keys, batches of
-100,000, AROW diagonal, metrics and models to Parquet. Rates are of all batches but each query's first.
+``python -m benchmarks.stream --json``: 2,000,000 JSON records of 14 named features, 20,000 keys, batches of
+250,000 (the default), AROW diagonal, metrics and models to Parquet. Rates are of all batches but each query's first.
 
 ============  ==========================================================================================
 pass_through  reads and shuffles, nothing else
@@ -32,8 +32,11 @@ from palearn.spark.ascii_codec import from_text, to_text
 from palearn.spark.operator import RESULT, STATE, SUMMARY, train
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
+from palearn.spark.worker import freeze_imports
 
 Query = Callable[[SparkSession, Config], Any]
+#: Records a batch: the default of a job.
+BATCH = 250_000
 
 
 def configuration(
@@ -63,6 +66,7 @@ def counting(spark: SparkSession, config: Config) -> Any:
     def count(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         n = sum(len(frame) for frame in frames)
         state.update((1, (state.get[1] if state.exists else 0) + n, ""))
+        freeze_imports()
         yield pd.DataFrame([(SUMMARY, msgspec.json.encode(Summary(records=n)))], columns=["table", "payload"])
 
     grouped = source.stream(spark, config).groupBy("bucket")
@@ -157,12 +161,12 @@ def measure(records: int, keys: int, rounds: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {name: [] for name in [*designs, "group_a_key"]}
     with own_broker() as (servers, scratch):
         fill_topic(servers, "bench", drawn(records, keys))
-        spark = session(configuration(servers, "bench", scratch, 100_000, learners), name="bench", master="local[2]")
+        spark = session(configuration(servers, "bench", scratch, BATCH, learners), name="bench", master="local[2]")
         spark.sparkContext.setLogLevel("ERROR")
         for round_ in range(rounds):
             for name, query in designs.items():
                 folder = scratch / f"{name}-{round_}"
-                config = configuration(servers, "bench", folder, 100_000, learners)
+                config = configuration(servers, "bench", folder, BATCH, learners)
                 rates[name].append(rate(run(spark, query, config)))
         config = configuration(servers, "bench", scratch / "keyed", 100_000, learners)
         rates["group_a_key"].append(rate(run(spark, group_a_key, config, batches=2)))
@@ -191,4 +195,4 @@ def _small_batches(spark: SparkSession, servers: str, scratch: Path, learners: A
 
 
 if __name__ == "__main__":
-    topic_command(__doc__, measure)
+    topic_command(__doc__, measure, records=2_000_000)

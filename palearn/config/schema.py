@@ -26,7 +26,7 @@ class KafkaSource(Section, frozen=True):
     bootstrap_servers: Text
     topics: Annotated[list[Text], Meta(min_length=1)]
     starting_offsets: Text = "earliest"
-    max_offsets_per_trigger: Count = 100_000
+    max_offsets_per_trigger: Count = 250_000
     access: Access | None = None
     options: dict[str, str | bool | int | float] = msgspec.field(default_factory=dict)
 

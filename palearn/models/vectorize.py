@@ -13,14 +13,22 @@ from palearn.types import FloatArray, Int32Array, IntArray
 
 
 class _Names(dict[str, int]):
-    """The names of one view: an unknown name gets the vocabulary's next number."""
+    """The names of one view: an unknown name gets the next number of all, and is noted if it is refused.
 
-    def __init__(self, vocabulary: "Vocabulary", prefix: str) -> None:
+    It holds the vocabulary's lists and not the vocabulary: a circle of the two would stay in memory until the next
+    collection, and a worker makes a vocabulary a bucket.
+    """
+
+    def __init__(self, names: list[str], refused: dict[int, RecordError], prefix: str) -> None:
         super().__init__()
-        self._vocabulary, self._prefix = vocabulary, prefix
+        self._names, self._refused, self._prefix = names, refused, prefix
 
     def __missing__(self, name: str) -> int:
-        number = self[name] = self._vocabulary.add(self._prefix + name, name)
+        number = self[name] = len(self._names)
+        self._names.append(self._prefix + name)
+        fault = name_fault(name)
+        if fault is not None:
+            self._refused[number] = fault
         return number
 
 
@@ -35,7 +43,8 @@ class Vocabulary:
         self.names: list[str] = [BIAS, *(f"{view}:{BIAS}" for view in self.views)] if bias else []
         self.biases = len(self.names)
         self.refused: dict[int, RecordError] = {}
-        self.tables = [_Names(self, f"{view}:") for view in self.views] or [_Names(self, "")]
+        prefixes = [f"{view}:" for view in self.views] or [""]
+        self.tables = [_Names(self.names, self.refused, prefix) for prefix in prefixes]
 
     def load(self, names: Sequence[str]) -> None:
         """Number names that were stored, in their order, after the biases."""
@@ -59,16 +68,8 @@ class Vocabulary:
             else:
                 del self.tables[0][full]
         del self.names[number:]
-        self.refused = {at: fault for at, fault in self.refused.items() if at < number}
-
-    def add(self, full: str, name: str) -> int:
-        """Number a new name; one that is refused is remembered as such."""
-        number = len(self.names)
-        self.names.append(full)
-        fault = name_fault(name)
-        if fault is not None:
-            self.refused[number] = fault
-        return number
+        for at in [at for at in self.refused if at >= number]:
+            del self.refused[at]
 
 
 def name_fault(name: str) -> RecordError | None:

@@ -28,6 +28,7 @@ from palearn.records import ValueFormat
 from palearn.spark.ascii_codec import from_text, to_text
 from palearn.spark.checkpoint import has_start, start_of
 from palearn.spark.release import RELEASE
+from palearn.spark.worker import freeze_imports
 from palearn.tables.folder import Folder
 
 STATE = "format_version int, n_keys int, blob string"
@@ -94,6 +95,8 @@ def train(records: DataFrame, config: Config) -> DataFrame:
         payloads = pack(bucket, models=batch_id % every == every - 1)
         text = _state_text(key[0], bucket)
         state.update((codec.VERSION, len(bucket.models.keys), text))
+        del bucket
+        freeze_imports()
         yield pd.DataFrame(held.add(payloads, len(text), most_rows), columns=["table", "payload"])
 
     return records.groupBy("bucket").applyInPandasWithState(learn, RESULT, STATE, "append", GroupStateTimeout.NoTimeout)
@@ -120,6 +123,8 @@ def replay(records: DataFrame, config: Config) -> DataFrame:
                 bucket.learn(chunk)
         if bucket is not None:
             yield _result_batch(pack(bucket))
+        del bucket
+        freeze_imports()
 
     return records.mapInArrow(learn, RESULT)
 

@@ -23,6 +23,7 @@ from palearn.models import codec
 from palearn.models.keyed import Models
 from palearn.records import Record, numbers
 from palearn.spark.models_table import newest, table_of
+from palearn.spark.worker import freeze_imports
 from palearn.tables.folder import Folder
 
 #: What is added to a frame's rows: columns that are those of ``predictions/``, and why a record has no score.
@@ -75,7 +76,9 @@ def score(df: DataFrame, models: str | Path, *, learners: Sequence[str] = (), ba
         loaded = _decoded(blob)
         for part in batches:
             if part.num_rows:
-                yield _scored(loaded, part, kept)
+                scored = _scored(loaded, part, kept)
+                freeze_imports()
+                yield scored
 
     schema = T.StructType([*df.select(*kept).schema.fields, *from_arrow_schema(ADDED).fields])
     return df.mapInArrow(run, schema)

@@ -16,6 +16,7 @@ from palearn.engine import result_rows
 from palearn.engine.bucket import Summary
 from palearn.spark.checkpoint import batch_offsets, last_commit
 from palearn.spark.operator import HELD_BYTES, SUMMARY, unwritten
+from palearn.spark.worker import freeze_imports
 from palearn.spark.worst_keys import Ranking, Windows
 from palearn.tables import schemas
 from palearn.tables.folder import Folder, TableFile
@@ -190,6 +191,7 @@ def _writer(
             if waiting:
                 yield _batch(waiting)
         written.files = {f"{name}/{file}": table.close() for name, table in files.items()}
+        freeze_imports()
         yield _batch([(None, None, msgspec.json.encode(written))])
 
     return write

@@ -21,6 +21,7 @@ from palearn import files
 from palearn.config import Config, KafkaSource, KeyRule
 from palearn.errors import ConfigError, RecordError
 from palearn.records import PLAIN, ValueFormat, encode, key_of
+from palearn.spark.worker import freeze_imports
 
 #: Topic and partition -> offsets, ascending.
 Ends = dict[tuple[str, int], list[int]]
@@ -214,6 +215,7 @@ def _key_column(rule: KeyRule, forms: Mapping[str, ValueFormat]) -> Column:
     @pandas_udf("binary")  # type: ignore[call-overload, untyped-decorator]
     def key(values: pd.Series, topics: pd.Series) -> pd.Series:
         found = [key_of(x, field, forms.get(topic, PLAIN)) for x, topic in zip(values, topics, strict=True)]
+        freeze_imports()
         return pd.Series(found, dtype=object)
 
     column: Column = key("value", "topic")
