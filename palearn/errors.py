@@ -39,6 +39,13 @@ class RecordError(PalearnError, ValueError):
         self.detail = detail
 
 
+class NoModelError(RecordError, LookupError):
+    """A record's key has no model."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("no_model", detail)
+
+
 class StateFormatError(PalearnError, ValueError):
     """Bytes are not a state blob, are damaged, or were written by a newer version."""
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palearn.engine.bucket import BucketConfig
+from palearn.engine.explain import Contribution, contributions
 from palearn.engine.join import is_whole
 from palearn.engine.result_rows import Texts
 from palearn.engine.validation import Accepted, Chunk, Fault, check
@@ -28,7 +29,7 @@ from palearn.models.keyed import Examples, Models
 from palearn.models.labels import Known, classify, default_labels
 from palearn.models.state import Settings
 from palearn.models.vectorize import Flat, flatten
-from palearn.records import Label, Record, label_text
+from palearn.records import Label, LabelValue, Record, label_text
 from palearn.tables.schemas import PREDICTIONS
 from palearn.types import FloatArray, IntArray
 
@@ -50,8 +51,8 @@ class Scored(NamedTuple):
         there is none).
     y
         Their class numbers, -1 without a label; of a label that the model does not know, one that nothing predicts.
-    score, predicted
-        Learners x records; as in :class:`palearn.learners.Outcome`.
+    score, predicted, scores
+        Learners x records (x classes); as in :class:`palearn.learners.Outcome`.
     faults
         Records that the stream would reject.
     no_model
@@ -67,6 +68,7 @@ class Scored(NamedTuple):
     y: IntArray
     score: FloatArray
     predicted: IntArray
+    scores: list[FloatArray]
     faults: list[Fault]
     no_model: Accepted
     parts: list[int]
@@ -78,8 +80,7 @@ def score(models: Models, chunk: Chunk) -> Scored:
     Nothing of the models is changed.
     """
     settings = models.settings
-    signed = settings.task == "binary" and settings.positive is None
-    accepted, faults = check(chunk, BucketConfig.max_bytes, signed=signed)
+    accepted, faults = check(chunk, BucketConfig.max_bytes, signed=settings.signed)
     names = len(models.vocabulary.names)
     flat, unusable = flatten(accepted.record, models.vocabulary, models.max_features)
     faults += [Fault(accepted.row[i], error) for i, error in unusable.items()]
@@ -100,7 +101,7 @@ def score(models: Models, chunk: Chunk) -> Scored:
     faults += [Fault(accepted.row[at[j]], error) for j, error in contradictions.items()]
     fine = np.setdiff1d(np.arange(key.size), list(contradictions))
     key, y, place = key[fine], y[fine], np.array(at, np.int64)[fine]
-    scores, predicted = _score(models, key, y, flat.take(place))
+    score, predicted, scores = _score(models, key, y, flat.take(place))
     models.vocabulary.forget(names)  # names that the models do not have would pile up
     return Scored(
         np.array(accepted.row, np.int64)[place],
@@ -108,8 +109,9 @@ def score(models: Models, chunk: Chunk) -> Scored:
         key,
         [label[j] for j in fine.tolist()],
         y,
-        scores,
+        score,
         predicted,
+        scores,
         faults,
         no_model,
         parts,
@@ -126,19 +128,73 @@ def _classified(
     known: list[Known] = [models.labels[k] for k in key.tolist()]
     settings = models.settings
     y, _, faults = classify(np.arange(key.size), labels, known, settings.task, settings.positive, models.max_labels)
-    if settings.task == "binary" and settings.positive is None:
+    if settings.signed:
         known = [tuple(default_labels(models.labels[k])) for k in key.tolist()]
     named = [own[c] if c >= 0 else None for own, c in zip(known, y.tolist(), strict=True)]
     return y, [None if label is None else label_text(label) for label in named], faults
 
 
-def _score(models: Models, key: IntArray, y: IntArray, flat: Flat) -> tuple[FloatArray, IntArray]:
-    """Return scores and predictions, learners x records, of records in any order of their keys."""
+def _score(models: Models, key: IntArray, y: IntArray, flat: Flat) -> tuple[FloatArray, IntArray, list[FloatArray]]:
+    """Return scores and predictions, learners x records, and all classes' scores, of records in any order of keys."""
     order = np.argsort(key, kind="stable")
-    key, back = key[order], np.argsort(order)
+    back = np.argsort(order)
+    outcomes = models.score(_examples(models, key[order], y[order], flat.take(order)))
+    score, predicted = (np.array([getattr(out, name)[back] for out in outcomes]) for name in ("score", "predicted"))
+    return score, predicted, [out.scores[back] for out in outcomes]
+
+
+def _examples(models: Models, key: IntArray, y: IntArray, flat: Flat) -> Examples:
     known = np.array([len(models.labels[k]) for k in key.tolist()], np.int64)
-    outcomes = models.score(Examples(flat.take(order), key, y[order], known, np.ones(key.size)))
-    return np.array([out.score[back] for out in outcomes]), np.array([out.predicted[back] for out in outcomes])
+    return Examples(flat, key, y, known, np.ones(key.size))
+
+
+def label_texts(models: Models, k: int) -> list[str | None]:
+    """Return the labels of a key in class order, as the tables name them."""
+    known, settings = models.labels[k], models.settings
+    labels = default_labels(known) if settings.signed else known
+    return [None if label is None else label_text(label) for label in labels]
+
+
+def explain(
+    models: Models, key: str, record: Record, learner: int, label: LabelValue | None = None
+) -> list[Contribution]:
+    """Return what each feature of a record adds to a learner's score, largest first.
+
+    Parameters
+    ----------
+    models, key, record
+        The models, a key that they have, and a record of it.
+    learner
+        The learner's number.
+    label
+        Multiclass: the label whose score it is; None: the predicted one.
+
+    Raises
+    ------
+    RecordError
+        The record cannot be scored.
+    ConfigError
+        The key's model has no such label.
+    LearnerError
+        The learner's score is no sum over features.
+    """
+    names, k = len(models.vocabulary.names), models.index[key]
+    flat, faults = flatten([record], models.vocabulary, models.max_features)
+    try:
+        for fault in faults.values():
+            raise fault
+        examples = _examples(models, np.array([k]), np.full(1, -1), flat)
+        block, labels = 0, label_texts(models, k)
+        if models.settings.task == "multiclass":
+            wanted = None if label is None else label_text(label)
+            if wanted is not None and wanted not in labels:
+                raise ConfigError(f"the model of key {key!r:.80} has no label {wanted!r:.80}")
+            block = int(models.score(examples)[learner].predicted[0]) if wanted is None else labels.index(wanted)
+        elif label is not None and label_text(label) not in labels:
+            raise ConfigError(f"the model of key {key!r:.80} has no label {label_text(label)!r:.80}")
+        return contributions(models, learner, models.rows(examples)[learner], 0, block) if block >= 0 else []
+    finally:
+        models.vocabulary.forget(names)
 
 
 def rows(models: Models, found: Scored) -> pa.RecordBatch:

@@ -2,21 +2,26 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
 
 from palearn.errors import ConfigError
-from palearn.learners import Learner, drift_test
+from palearn.learners import Learner, drift_test, pointers
+from palearn.learners.arrays import Layout
 from palearn.learners.families import SIGMA, WEIGHTS
 from palearn.models import codec
 from palearn.models.counters import UPDATED_BATCH
 from palearn.models.keyed import Models
 from palearn.models.labels import Known, default_labels
-from palearn.models.state import Settings
+from palearn.models.state import LearnerState, Settings
 from palearn.records import Label, label_text
+from palearn.types import IntArray
 
 #: The batch that models which a job begins with stand for.
 BEFORE = -1
@@ -53,6 +58,15 @@ def from_table(rows: pa.Table, settings: Settings, learners: Sequence[Learner]) 
     ConfigError
         The rows do not fit the settings, or contradict themselves.
     """
+    models = _columnwise(rows, settings, learners)
+    if models is None:
+        models = _row_by_row(rows, settings, learners)
+    models.counts[:, UPDATED_BATCH] = BEFORE
+    return models
+
+
+def _row_by_row(rows: pa.Table, settings: Settings, learners: Sequence[Learner]) -> Models:
+    """Return the models of any rows: learners may lack some keys, or know only some of a key's features."""
     table: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows.select(COLUMNS).to_pylist():
         table[row["key"], row["learner"]] = row
@@ -83,8 +97,106 @@ def from_table(rows: pa.Table, settings: Settings, learners: Sequence[Learner]) 
                 for array, column in ((WEIGHTS.name, "weights"), (SIGMA, "variances")):
                     if array in state.arrays and (column == "weights" or row[column] is not None):
                         _put(models, k, state.arrays[array], at, row, column)
-    models.counts[:, UPDATED_BATCH] = BEFORE
     return models
+
+
+class _Lists(NamedTuple):
+    """A column of lists: where each begins, the numbers or texts of all, and how many lists are null."""
+
+    ptr: IntArray
+    values: pa.Array
+    nulls: int
+
+    def same(self, other: "_Lists") -> bool:
+        """Whether the lists are equal."""
+        return np.array_equal(self.ptr, other.ptr) and bool(self.values.equals(other.values))
+
+
+def _columnwise(rows: pa.Table, settings: Settings, learners: Sequence[Learner]) -> Models | None:
+    """Return the models of rows that have the same features for all learners of a key, without a loop over them.
+
+    None: the rows are not so, or something is wrong with them, which :func:`_row_by_row` says.
+    """
+    parts = [_sorted(rows.filter(pc.equal(rows.column("learner"), learner.name))) for learner in learners]
+    if not parts or not parts[0].num_rows or rows.num_rows != len(parts) * parts[0].num_rows:
+        return None
+    keys, features = parts[0].column("key"), _lists(parts[0], "features")
+    if any(not part.column("key").equals(keys) or not features.same(_lists(part, "features")) for part in parts[1:]):
+        return None
+    models, names = Models(settings, learners), features.values.dictionary_encode()
+    known, biases = names.dictionary.to_pylist(), models.vocabulary.biases
+    number = np.asarray(names.indices).astype(np.int32) if not names.null_count else np.zeros(0, np.int32)
+    regular = known[:biases] == models.vocabulary.names and number.size == features.ptr[-1]
+    if not regular or not _is_regular(features.ptr, number, len(known), biases) or len(pc.unique(keys)) != len(keys):
+        return None
+    for part in parts:
+        for params in part.column("params").unique().to_pylist():
+            _require_same(params, settings)
+    models.add_keys(keys.to_pylist())
+    labels = [tuple(texts) for texts in parts[-1].column("labels").to_pylist()]
+    meaning = {texts: _known(list(texts), settings) for texts in dict.fromkeys(labels)}
+    models.labels = [meaning[texts] for texts in labels]
+    _require_views(known[biases:], settings)
+    models.vocabulary.load(known[biases:])
+    models.hold_keys(number[number >= biases], np.diff(features.ptr) - biases)
+    return models if all(map(partial(_filled, models.layout), parts, models.states)) else None
+
+
+def _filled(layout: Layout, rows: pa.Table, state: LearnerState) -> bool:
+    """Put a learner's rows, one a key, into its arrays; False: they do not fit."""
+    for array, column in ((WEIGHTS.name, "weights"), (SIGMA, "variances")):
+        if array not in state.arrays:
+            continue
+        ptr, values, nulls = _lists(rows, column)
+        if nulls == rows.num_rows and column == "variances":
+            continue
+        if nulls or values.null_count or not np.array_equal(ptr, layout.start):
+            return False
+        numbers = np.asarray(values)
+        if not np.isfinite(numbers).all():
+            return False
+        state.arrays[array] = _feature_major(numbers, layout.start, layout.blocks)
+    return True
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their keys."""
+    return rows.take(pc.sort_indices(rows.column("key")))
+
+
+def _lists(rows: pa.Table, name: str) -> _Lists:
+    column = rows.column(name)
+    sizes = np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
+    values = pc.list_flatten(column)
+    return _Lists(pointers(sizes), values.combine_chunks(), column.null_count)
+
+
+@njit(cache=True)
+def _is_regular(ptr, feature, names, biases):  # type: ignore[no-untyped-def]
+    """Whether each key has the biases first, and no feature twice."""
+    seen = np.full(names, -1, np.int64)
+    for k in range(ptr.size - 1):
+        if ptr[k + 1] - ptr[k] < biases:
+            return False
+        for i in range(ptr[k], ptr[k + 1]):
+            at = i - ptr[k]
+            if seen[feature[i]] == k or (at < biases and feature[i] != at) or (at >= biases and feature[i] < biases):
+                return False
+            seen[feature[i]] = k
+    return True
+
+
+@njit(cache=True)
+def _feature_major(values, start, blocks):  # type: ignore[no-untyped-def]
+    """Return each key's values, which are label after label, feature after feature."""
+    out = np.empty(values.size)
+    for k in range(blocks.size):
+        low, labels = start[k], blocks[k]
+        features = (start[k + 1] - low) // labels if labels else 0
+        for b in range(labels):
+            for f in range(features):
+                out[low + f * labels + b] = values[low + b * features + f]
+    return out
 
 
 def _put(models: Models, k: int, array: Any, at: list[int], row: dict[str, Any], column: str) -> None:

@@ -11,7 +11,7 @@ from palearn.errors import LearnerError
 from palearn.learners import Outcome, Rows, drift_response, empty_outcome
 from palearn.models import counters
 from palearn.models.state import State
-from palearn.models.vectorize import Flat, assign, learnable, select
+from palearn.models.vectorize import Flat, assign, find, learnable, select
 from palearn.types import BoolArray, FloatArray, Int32Array, IntArray
 
 #: A learner's number, the row at which it told of a drift, and how many labelled examples came since the one before.
@@ -122,20 +122,22 @@ class Models(State):
 
     def score(self, examples: Examples) -> list[Outcome]:
         """Score examples without learning or counting; ``Outcome.scores`` holds every class's score."""
-        flat, n = examples.flat, examples.key.size
-        slot = np.empty(flat.feature.size, np.int32)
-        nothing = np.zeros(n, np.bool_)
-        assign(
-            flat.views, flat.bounds, flat.feature, examples.key, nothing, 0,
-            self.feature_ptr, self.feature, len(self.vocabulary.names), self.limit, slot,
-        )  # fmt: skip
-        classes = int(np.diff(self.class_ptr).max(initial=0))
+        n = examples.key.size
+        classes = int((self.class_ptr[examples.key + 1] - self.class_ptr[examples.key]).max(initial=0))
         outcomes = [empty_outcome(n, classes) for _ in self.learners]
-        tail = (examples.key, np.full(n, -1, np.int64), examples.known, nothing, examples.weight)
-        rows = self._rows(flat, slot, 0, n, tail)
-        for learner, state, views, out in zip(self.learners, self.states, rows, outcomes, strict=True):
+        for learner, state, views, out in zip(self.learners, self.states, self.rows(examples), outcomes, strict=True):
             learner.run(views, self.layout, state.arrays, out)
         return outcomes
+
+    def rows(self, examples: Examples) -> list[list[Rows]]:
+        """Return what each learner sees of examples that are only scored: all features, those of its view, or views."""
+        flat, n = examples.flat, examples.key.size
+        slot = np.empty(flat.feature.size, np.int32)
+        if self._where.size < len(self.vocabulary.names):
+            self._where = np.full(len(self.vocabulary.names), -1, np.int32)
+        find(flat.views, flat.bounds, flat.feature, examples.key, self.feature_ptr, self.feature, self._where, slot)
+        tail = (examples.key, np.full(n, -1), examples.known, np.zeros(n, np.bool_), examples.weight)
+        return self._rows(flat, slot, 0, n, tail)
 
     def _rows(self, flat: Flat, slot: Int32Array, first: int, stop: int, tail: _Tail) -> list[list[Rows]]:
         """Return what each learner sees of a run of rows: one selection of features, or one a view."""

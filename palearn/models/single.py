@@ -75,7 +75,7 @@ class Model:
         settings = self._settings_for(x)
         models = self._models if settings == self._settings else Models(settings, [self._learner])
         labels = list(models.labels) or [start(settings.task, settings.positive)]
-        examples = _examples(models, _record(settings, x, y, weight), labels)
+        examples = _examples(models, record_of(settings, x, y, weight), labels)
         if not models.keys:
             models.add_keys([_KEY])
         before, models.labels = models.labels, labels
@@ -192,22 +192,31 @@ class Model:
         if out is not None:
             return out
         settings = self._settings_for(x)
-        record = _record(settings, x)
+        record = record_of(settings, x)
         if not self._models.keys or not self.labels:
             return None
         return self._models.score(_examples(self._models, record, self._models.labels))[0]
 
 
-def _record(
+def record_of(
     settings: Settings, x: Mapping[str, Any], label: LabelValue | None = None, weight: float | None = None
 ) -> Record:
+    """Return features, or views of features, as a record.
+
+    Raises
+    ------
+    RecordError
+        They are no mappings of names to numbers.
+    """
     if settings.views:
-        views = {str(view): numbers(f"view {view!r}", _plain(part)) for view, part in x.items()}
+        if not isinstance(x, Mapping):
+            raise RecordError("bad_view", f"views must map each view's name to its features, got {x!r:.80}")
+        views = {str(view): numbers(f"view {view!r}", plain(part)) for view, part in x.items()}
         return Record(label=label, views=views, weight=weight)
-    return Record(label=label, features=numbers("features", _plain(x)), weight=weight)
+    return Record(label=label, features=numbers("features", plain(x)), weight=weight)
 
 
-def _plain(features: Any) -> Any:
+def plain(features: Any) -> Any:
     """Return a mapping as a dict of Python's own numbers; numpy's booleans are none of them."""
     if not isinstance(features, Mapping):
         return features

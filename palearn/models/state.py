@@ -48,6 +48,11 @@ class Settings:
     fading: float = 0.999
     max_features: int | None = 10_000
 
+    @property
+    def signed(self) -> bool:
+        """Whether labels are numbers or booleans, positive above 0."""
+        return self.task == "binary" and self.positive is None
+
 
 @dataclass
 class LearnerState:
@@ -96,6 +101,8 @@ class State:
         self.states = [LearnerState({a.name: np.zeros(0) for a in x.arrays}) for x in learners]
         self.clock = 0  # records taken in so far; a key's last_seen is a reading of it
         self.features_evicted = 0
+        #: Scratch of scoring: place of each name among a key's features, -1 between two calls.
+        self._where: Int32Array = np.zeros(0, np.int32)
         #: How many drifts each learner has told of, over all keys, since this was made.
         self.drifts: IntArray = np.zeros(len(learners), np.int64)
 

@@ -261,6 +261,25 @@ def assign(views, bounds, feature, key, register, first, run_ptr, run, names, li
 
 
 @njit(cache=True)
+def find(views, bounds, feature, key, run_ptr, run, where, slot):  # type: ignore[no-untyped-def]
+    """Find each entry's local slot in its key's run of features, -1 for features that the key has not.
+
+    Rows are grouped by key. ``where`` has -1 for every name of the vocabulary, and has so again at the end.
+    """
+    i = 0
+    while i < key.size:
+        k = key[i]
+        for s in range(run_ptr[k], run_ptr[k + 1]):
+            where[run[s]] = s - run_ptr[k]
+        while i < key.size and key[i] == k:
+            for e in range(bounds[i * views], bounds[(i + 1) * views]):
+                slot[e] = where[feature[e]]
+            i += 1
+        for s in range(run_ptr[k], run_ptr[k + 1]):
+            where[run[s]] = -1
+
+
+@njit(cache=True)
 def select(views, bounds, slot, value, first, stop, view, bias):  # type: ignore[no-untyped-def]
     """Return compressed sparse rows of one view (-1: all), and their squared norms.
 

@@ -68,6 +68,7 @@ __all__ = [
     "decoder",
     "encode",
     "event_time",
+    "from_fields",
     "is_utf8",
     "key_of",
     "label_text",

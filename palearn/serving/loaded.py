@@ -1,0 +1,350 @@
+"""Models of an output folder that score by key: ``palearn.load(path)``."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from palearn.engine import scoring
+from palearn.engine.explain import Contribution
+from palearn.engine.scoring import Scored
+from palearn.engine.validation import Chunk, Value
+from palearn.errors import ConfigError, NoModelError, RecordError
+from palearn.models.keyed import Models
+from palearn.models.single import plain, record_of
+from palearn.records import PLAIN, LabelValue, from_fields, is_utf8, label_text
+from palearn.tables.models_by_key import ModelsByKey
+
+#: So many models of single keys are kept, where not all were read.
+KEPT = 1_000
+#: Models of more batches than these are merged into one.
+_LAYERS = 8
+_PLACE = np.zeros(1, np.int64)
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """What a learner says of a record; the fields of ``POST /predict``.
+
+    ``predicted`` is the label as a text (None: the model has not learned any yet), ``score`` that of ``predictions/``,
+    ``fallback`` the key whose model answered where ``key`` has none.
+    """
+
+    key: str
+    learner: str
+    score: float
+    predicted: str | None
+    probability: float | None
+    batch_id: int
+    fallback: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Asked(NamedTuple):
+    """A record that was asked about, scored: its models, its place in what was scored, and the learner's number."""
+
+    models: Models
+    found: Scored
+    row: int
+    learner: int
+
+
+class Loaded:
+    """The models of an output folder, as of a batch; made by :func:`load`.
+
+    Methods may be called from several threads.
+
+    Parameters
+    ----------
+    path, batch, learners, select, fallback
+        As in :func:`load`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        batch: int | None = None,
+        learners: Sequence[str] = (),
+        select: str = "best",
+        fallback: str | None = None,
+    ) -> None:
+        self._table = ModelsByKey(str(path), scoring.COLUMNS, batch)
+        self._learners, self._select, self.fallback = tuple(learners), select, fallback
+        self._lock = threading.RLock()
+        #: Models of all keys, newest batch first; None: they are read key by key.
+        self._layers: list[Models] | None = None
+        self._single: OrderedDict[str, Models | None] = OrderedDict()
+        self._batch_id = self._table.batch_id
+        if select != "best":
+            self._require_learner(select)
+        if fallback is not None and self._model(fallback) is None:
+            raise ConfigError(f"{path} has no model of the fallback key {fallback!r:.80}")
+
+    @property
+    def batch_id(self) -> int:
+        """The newest batch whose models answer."""
+        return self._batch_id
+
+    def keys(self) -> Collection[str]:
+        """Return the keys that have models."""
+        with self._lock:
+            layers = self._layers
+            return self._table.keys() if layers is None else set().union(*(models.index for models in layers))
+
+    @cached_property
+    def learners(self) -> tuple[str, ...]:
+        """The learners' names."""
+        with self._lock:
+            models = self._layers[0] if self._layers else self._model(next(iter(self._table.keys()), ""))
+            return () if models is None else tuple(learner.name for learner in models.learners)
+
+    def read_all(self) -> None:
+        """Read the models of all keys, so that no answer waits for a file."""
+        layers = [self._models(rows) for rows in self._table.newest() if rows.num_rows]
+        with self._lock:
+            self._layers = layers if len(layers) <= _LAYERS else [Models.merged(layers)]
+            self._single.clear()
+
+    def refresh(self) -> bool:
+        """Take up batches that were written since; returns whether there are any.
+
+        What is asked meanwhile is answered with the models before.
+        """
+        if self._layers is None:
+            with self._lock:
+                new = self._table.refresh()
+                if new:
+                    self._single.clear()
+                    self._batch_id = self._table.batch_id
+                return bool(new)
+        new = self._table.refresh()
+        tables = [self._table.batch(number) for number in sorted(new, reverse=True)]
+        layers = _merged([*(self._models(rows) for rows in tables if rows.num_rows), *self._layers])
+        if new:
+            with self._lock:
+                self._layers, self._batch_id = layers, self._table.batch_id
+        return bool(new)
+
+    # -- questions -------------------------------------------------------------------------------------
+
+    def predict(self, key: str, x: Mapping[str, Any], learner: str | None = None) -> str | None:
+        """Return the predicted label as a text; None where the model has learned none yet.
+
+        Parameters
+        ----------
+        key
+            The key whose model is asked.
+        x
+            Features, or views of features, as in :meth:`palearn.Model.predict_one`.
+        learner
+            This learner; default: the one that ``select`` says.
+
+        Raises
+        ------
+        NoModelError
+            The key has no model, and there is no fallback.
+        RecordError
+            The features cannot be used.
+        """
+        return self._answer(key, self._ask(key, x, learner)).predicted
+
+    def score(self, key: str, x: Mapping[str, Any], learner: str | None = None) -> float | dict[str, float]:
+        """Return the score (binary; > 0 is positive), or each class's (multiclass); see :meth:`predict`."""
+        asked = self._ask(key, x, learner)
+        if asked.models.settings.task == "binary":
+            return float(asked.found.score[asked.learner, asked.row])
+        k = int(asked.found.key[asked.row])
+        scores = asked.found.scores[asked.learner][asked.row].tolist()
+        return dict(zip(scoring.label_texts(asked.models, k), scores, strict=False))  # type: ignore[arg-type]
+
+    def explain(
+        self, key: str, x: Mapping[str, Any], learner: str | None = None, label: LabelValue | None = None
+    ) -> list[Contribution]:
+        """Return what each feature adds to the score, largest first; see :mod:`palearn.engine.explain`.
+
+        Parameters
+        ----------
+        key, x, learner
+            As in :meth:`predict`.
+        label
+            Multiclass: explain this label's score; default: the predicted one's.
+
+        Raises
+        ------
+        ConfigError
+            The model has no such label.
+        """
+        with self._lock:
+            models = self._require_model(key)
+            held, record = self._held(models, key), record_of(models.settings, x)
+            return scoring.explain(models, held, record, self._number(models, held, learner), label)
+
+    def many(self, rows: Iterable[Mapping[str, Any]], learner: str | None = None) -> list[Answer | RecordError]:
+        """Return what is said of records with a ``key`` and ``features`` (or ``views``), in their order.
+
+        A record that cannot be scored has the error in its place; ``no_model`` is the reason where its key has none.
+        """
+        keys, values = list[str | None](), list[Value]()
+        for row in rows:
+            key = row.get("key")
+            keys.append(label_text(key) if isinstance(key, LabelValue) else None)
+            values.append(_value(row))
+        return self.answers(keys, values, learner)
+
+    def answers(
+        self, keys: Sequence[str | None], values: Sequence[Value], learner: str | None = None
+    ) -> list[Answer | RecordError]:
+        """Return what is said of records, given as the wire's bytes or as :class:`palearn.records.Record`."""
+        out: list[Answer | RecordError] = []
+        with self._lock:
+            if self._layers is None:
+                self._read({key for key in keys if key is not None})
+            for key, value in zip(keys, values, strict=True):
+                try:
+                    if not key or not is_utf8(key):
+                        raise RecordError("no_key", "the record needs a key: the text that names a model")
+                    models = self._require_model(key)
+                    out.append(self._answer(key, self._scored(models, key, value, learner)))
+                except RecordError as fault:
+                    out.append(fault)
+        return out
+
+    # -- one record --------------------------------------------------------------------------------------
+
+    def _ask(self, key: str, x: Mapping[str, Any], learner: str | None) -> _Asked:
+        with self._lock:
+            models = self._require_model(key)
+            return self._scored(models, key, record_of(models.settings, x), learner)
+
+    def _scored(self, models: Models, key: str, value: Value, learner: str | None) -> _Asked:
+        held = self._held(models, key)
+        found = scoring.score(models, Chunk([held.encode()], [value], [""], _PLACE, _PLACE))
+        if found.faults:
+            raise found.faults[0].error
+        if found.parts:
+            raise RecordError("no_features", "the record lacks features, or views, that a score needs")
+        return _Asked(models, found, 0, self._number(models, held, learner))
+
+    def _answer(self, key: str, asked: _Asked) -> Answer:
+        models, found, row, i = asked
+        k, predicted = int(found.key[row]), int(found.predicted[i, row])
+        label = scoring.label_texts(models, k)[predicted] if predicted >= 0 else None
+        fallback = msgspec.UNSET if models.keys[k] == key else models.keys[k]
+        return Answer(key, models.learners[i].name, float(found.score[i, row]), label, None, self._batch_id, fallback)
+
+    # -- which models --------------------------------------------------------------------------------------
+
+    def _held(self, models: Models, key: str) -> str:
+        """Return the key, or the fallback where the key has no model of its own."""
+        if key in models.index:
+            return key
+        assert self.fallback is not None
+        return self.fallback
+
+    def _number(self, models: Models, key: str, learner: str | None) -> int:
+        """Return the number of the learner that answers."""
+        wanted = self._select if learner is None else learner
+        for i, held in enumerate(models.learners):
+            if held.name == wanted:
+                return i
+        if learner is not None:
+            self._require_learner(learner)
+        return 0
+
+    def _require_learner(self, name: str) -> None:
+        if name not in self.learners:
+            raise ConfigError(f"the models have no learner {name!r:.80}; they have {', '.join(sorted(self.learners))}")
+
+    def _require_model(self, key: str) -> Models:
+        models = self._model(key)
+        if models is None and self.fallback is not None:
+            models = self._model(self.fallback)
+        if models is None:
+            raise NoModelError(f"there is no model of key {key!r:.80} up to batch {self._batch_id}")
+        return models
+
+    def _model(self, key: str) -> Models | None:
+        """Return models that have the key, or None."""
+        if self._layers is not None:
+            return next((models for models in self._layers if key in models.index), None)
+        self._read([key])
+        return self._single[key]
+
+    def _read(self, keys: Collection[str]) -> None:
+        """Read the models of keys that are not held, and let those go that were not asked about for longest."""
+        missing = [key for key in keys if key not in self._single]
+        if missing:
+            rows = self._table.rows(missing)
+            models = self._models(rows) if rows.num_rows else None
+            for key in missing:
+                self._single[key] = models if models is not None and key in models.index else None
+        for key in keys:
+            self._single.move_to_end(key)
+        while len(self._single) > max(KEPT, len(keys)):
+            self._single.popitem(last=False)
+
+    def _models(self, rows: pa.Table) -> Models:
+        ordered = rows.sort_by([("key", "ascending"), ("learner", "ascending")])
+        return scoring.models_from_rows(ordered, self._learners)
+
+
+def load(
+    path: str | Path,
+    batch: int | None = None,
+    *,
+    learners: Sequence[str] = (),
+    select: str = "best",
+    fallback: str | None = None,
+) -> Loaded:
+    """Return the models of a job's output, which score by key; needs no Spark and no Kafka.
+
+    Models are read when their key is first asked about; :meth:`Loaded.read_all` reads them all.
+
+    Parameters
+    ----------
+    path
+        Output folder of a job or of ``palearn state export``, or its ``models/``: a path or a URI.
+    batch
+        As of this batch; None: the newest, and later ones after :meth:`Loaded.refresh`.
+    learners
+        These learners alone, if any is named.
+    select
+        Which learner answers where none is named: a learner's name, or ``best``.
+    fallback
+        The key whose model answers for a key that has none; None: such a question is an error.
+
+    Raises
+    ------
+    FileFormatError
+        There is no models table, or none up to that batch.
+    ConfigError
+        The models cannot score, or there is no such learner or fallback.
+    """
+    return Loaded(path, batch=batch, learners=learners, select=select, fallback=fallback)
+
+
+def _merged(layers: list[Models]) -> list[Models]:
+    """Return as many layers or fewer; keys of older layers that newer ones have are left out where they merge."""
+    if len(layers) <= _LAYERS:
+        return layers
+    seen: set[str] = set()
+    parts = []
+    for models in layers:
+        keep = np.array([k for k, key in enumerate(models.keys) if key not in seen], np.int64)
+        seen.update(models.keys)
+        if keep.size:
+            parts.append(models if keep.size == len(models.keys) else models.of_keys(keep))
+    return [Models.merged(parts)]
+
+
+def _value(row: Mapping[str, Any]) -> Value:
+    """Return a record of plain Python values as what the wire's bytes would be."""
+    try:
+        return from_fields({name: plain(item) for name, item in row.items()}, PLAIN)
+    except RecordError as fault:
+        return fault
