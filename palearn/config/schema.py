@@ -13,7 +13,7 @@ from palearn.engine.bucket import BucketConfig
 from palearn.engine.join import Limits
 from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner
-from palearn.models.state import Settings
+from palearn.models.state import MAX_BYTES, Settings
 from palearn.records import PLAIN, Encoding, LabelValue, ValueFormat
 from palearn.tables.schemas import TABLES
 
@@ -84,7 +84,7 @@ class Records(Section, frozen=True):
     bias: bool = True
     views: list[Text] | None = None
     topics: dict[str, TopicFormat] = msgspec.field(default_factory=dict)
-    max_bytes: Count = 1_048_576
+    max_bytes: Count = MAX_BYTES
 
 
 class State(Section, frozen=True):
@@ -200,6 +200,7 @@ class Config(Section, frozen=True):
             window=self.metrics.window,
             fading=self.metrics.fading,
             max_features=self.state.max_features,
+            max_bytes=records.max_bytes,
         )
 
     @property
@@ -222,7 +223,7 @@ class Config(Section, frozen=True):
         """Return the plan where ``forms`` are known, as they are to workers, who have no files."""
         tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
         learners, state = tuple(self.make_learners()), self.state
-        return BucketConfig(self.settings, learners, state.max_keys, self.records.max_bytes, tables, self.join, forms)
+        return BucketConfig(self.settings, learners, state.max_keys, tables, self.join, forms)
 
     def make_learners(self) -> list[Learner]:
         """Return the learners that race on the stream."""

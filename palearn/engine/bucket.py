@@ -6,7 +6,7 @@ arrive in, and every record meets exactly one status: learned, scored, or reject
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from palearn.models import codec
 from palearn.models.counters import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
 from palearn.models.keyed import Drift, Earlier, Examples, Models
 from palearn.models.labels import classify
-from palearn.models.state import Settings
+from palearn.models.state import MAX_BYTES, Settings
 from palearn.models.vectorize import Flat, concatenate, flatten
 from palearn.records import PLAIN, Record, ValueFormat, decode_value, encode
 from palearn.tables import schemas
@@ -39,7 +39,6 @@ class BucketConfig:
     settings: Settings
     learners: tuple[Learner, ...]
     max_keys: int | None = None
-    max_bytes: int = 1_048_576
     tables: frozenset[str] = frozenset(("models", "metrics", "rejected", "expired", "drifts"))
     limits: Limits = field(default_factory=Limits)
     forms: Mapping[str, ValueFormat] = field(default_factory=dict)
@@ -113,7 +112,11 @@ class Bucket:
         evicted = self.models.features_evicted
         signed = self.plan.settings.task == "binary" and self.plan.settings.positive is None
         accepted, faults = check(
-            chunk, self.plan.max_bytes, signed=signed, forms=self.plan.forms, features=self.models.max_features
+            chunk,
+            self.plan.settings.max_bytes or MAX_BYTES,
+            signed=signed,
+            forms=self.plan.forms,
+            features=self.models.max_features,
         )
         for fault in faults:
             self._reject(chunk.key[fault.row], _part(chunk, fault.row), fault.error)
@@ -317,6 +320,8 @@ class Bucket:
 
 def _load(plan: BucketConfig, blob: bytes) -> Models:
     models = codec.decode(blob)
+    if models.settings.max_bytes is None:
+        models.settings = replace(models.settings, max_bytes=plan.settings.max_bytes)
     stored = [learner.identity for learner in models.learners]
     if models.settings != plan.settings or stored != plan.specs:
         raise StateFormatError(

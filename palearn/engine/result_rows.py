@@ -36,6 +36,7 @@ from palearn.models.counters import (
 from palearn.models.keyed import Models
 from palearn.models.labels import as_texts, default_labels
 from palearn.models.single import learner_features
+from palearn.models.state import MAX_BYTES
 from palearn.records import Label, label_text
 from palearn.tables.schemas import DRIFTS, EXPIRED, METRICS, MODELS, PREDICTIONS, REJECTED, TABLES
 from palearn.types import BoolArray, FloatArray, IntArray
@@ -139,7 +140,13 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
         "updated_batch": pa.array(counts[:, UPDATED_BATCH]),
     }
     settings, out = models.settings, []
-    common = {"bias": settings.bias, "positive": settings.positive, "views": settings.views}
+    common = {
+        "bias": settings.bias,
+        "positive": settings.positive,
+        "views": settings.views,
+        "max_bytes": settings.max_bytes or MAX_BYTES,
+        "max_features": settings.max_features,
+    }
     for learner, state in zip(models.learners, models.states, strict=True):
         allowed = np.zeros(len(names), np.bool_)
         allowed[learner_features(learner, models, models.vocabulary.names)] = True

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from palearn.engine.bucket import BucketConfig
 from palearn.engine.explain import Contribution, contributions
 from palearn.engine.join import is_whole
 from palearn.engine.result_rows import Texts
@@ -27,7 +26,7 @@ from palearn.learners import LEARNERS, Learner
 from palearn.models import from_table
 from palearn.models.keyed import Examples, Models
 from palearn.models.labels import Known, classify, default_labels
-from palearn.models.state import Settings
+from palearn.models.state import MAX_BYTES, Settings
 from palearn.models.vectorize import Flat, flatten
 from palearn.records import Label, LabelValue, Record, label_text
 from palearn.tables.schemas import PREDICTIONS
@@ -38,7 +37,12 @@ COLUMNS = (*from_table.COLUMNS, "algorithm", "format_version")
 #: A row a scored record and learner: place in the chunk, and columns that are those of ``predictions/``.
 SCHEMA = pa.schema([("row", pa.int64()), *(PREDICTIONS.field(i) for i in range(PREDICTIONS.get_field_index("topic")))])
 #: What a row's ``params`` say besides hyper-parameters: of the learner, and of all models of a job.
+_DESCRIBED = ("learner", "algorithm", "params")
 _OWN, _SHARED = ("tie", "view"), ("task", "bias", "positive", "views")
+#: What they say since they were first written, and what is taken where they do not.
+_BOUNDS: dict[str, Any] = {"max_bytes": MAX_BYTES, "max_features": None}
+#: More features than a record can have.
+_MANY = 2**31
 
 
 class Scored(NamedTuple):
@@ -80,7 +84,7 @@ def score(models: Models, chunk: Chunk) -> Scored:
     Nothing of the models is changed.
     """
     settings = models.settings
-    accepted, faults = check(chunk, BucketConfig.max_bytes, signed=settings.signed)
+    accepted, faults = check(chunk, settings.max_bytes or MAX_BYTES, signed=settings.signed)
     names = len(models.vocabulary.names)
     flat, unusable = flatten(accepted.record, models.vocabulary, models.max_features)
     faults += [Fault(accepted.row[i], error) for i, error in unusable.items()]
@@ -236,24 +240,40 @@ def models_from_rows(rows: pa.Table, only: Iterable[str] = ()) -> Models:
     there, wanted = rows.column("learner").unique().to_pylist(), list(dict.fromkeys(only))
     if missing := [name for name in wanted if name not in there]:
         raise ConfigError(f"the models have no learner {missing[0]!r:.80}; they have {', '.join(sorted(there))}")
+    described = rows.select([*_DESCRIBED, "variances"]).group_by(list(_DESCRIBED))
+    known, shared, bounds = dict[str, dict[str, Any]](), list[dict[str, Any]](), dict(_BOUNDS)
+    learners, limits = dict[str, Learner](), list[int]()
+    for row in described.aggregate([("variances", "count")]).to_pylist():
+        params = _params(row)
+        bounds |= {name: params.pop(name) for name in _BOUNDS if name in params}
+        limits.append(_most_features(row["algorithm"], params))
+        if wanted and row["learner"] not in wanted:
+            continue
+        if known.setdefault(row["learner"], params) != params:
+            raise ConfigError(f"the models of learner {row['learner']!r:.80} have not all the same params")
+        shared.append({name: params[name] for name in _SHARED})
+        own = {name: item for name, item in params.items() if name not in _SHARED}
+        learners[row["learner"]] = _scorer(row, shared[-1]["task"], own)
     if wanted:
         rows = rows.filter(pc.is_in(rows.column("learner"), pa.array(wanted)))
-    described = rows.select(["learner", "algorithm", "params"]).group_by(["learner", "algorithm", "params"])
-    learners, shared = dict[str, Learner](), list[dict[str, Any]]()
-    for row in described.aggregate([]).to_pylist():
-        params = _params(row)
-        if row["learner"] in learners:
-            raise ConfigError(f"the models of learner {row['learner']!r:.80} have not all the same params")
-        shared.append({name: params.pop(name) for name in _SHARED})
-        learners[row["learner"]] = _scorer(row["learner"], row["algorithm"], shared[-1]["task"], params)
     if any(x != shared[0] for x in shared):
         raise ConfigError(f"the models are not of one job: their {', '.join(_SHARED)} differ")
     keys = rows.column("key").unique()
     if rows.num_rows != len(keys) * len(learners):
         raise ConfigError("not every key has one row of every learner; name the learners that score (--learner)")
     first = shared[0]
-    settings = Settings(first["task"], first["positive"], first["bias"], tuple(first["views"]), max_features=None)
+    most = min([*limits, bounds["max_features"] or _MANY])
+    bounds["max_features"] = most if most < _MANY else None
+    settings = Settings(**(first | bounds | {"views": tuple(first["views"])}))
     return from_table.from_table(rows, settings, [learners[name] for name in wanted or there])
+
+
+def _most_features(algorithm: str, params: dict[str, Any]) -> int:
+    """Return how many features a record may have for a learner of the job, whether it scores or not."""
+    if algorithm not in LEARNERS:
+        return _MANY
+    own = {name: item for name, item in params.items() if name not in (*_SHARED, *_OWN)}
+    return Learner(algorithm, algorithm, task=params["task"], options=own).max_features or _MANY
 
 
 def _params(row: dict[str, Any]) -> dict[str, Any]:
@@ -267,15 +287,17 @@ def _params(row: dict[str, Any]) -> dict[str, Any]:
     return dict(params)
 
 
-def _scorer(name: str, algorithm: str, task: str, params: dict[str, Any]) -> Learner:
+def _scorer(row: dict[str, Any], task: str, params: dict[str, Any]) -> Learner:
     """Return a learner that keeps what a row has, and scores as the row's does."""
+    name, algorithm = row["learner"], row["algorithm"]
     own = {word: params.pop(word) for word in _OWN}
     if algorithm in LEARNERS and LEARNERS[algorithm].linear:
-        algorithm, params = "perceptron", {}
+        # The score is weights times features; what stands beside a weight, its variance, only an explanation shows.
+        algorithm, params = "arow" if row["variances_count"] else "perceptron", {}
     learner = Learner(name, algorithm, task=task, options=params, **own)
     if learner.covariance is not None and learner.covariance.triangular:
         raise ConfigError(
-            f"learner {name!r:.80} ({algorithm}) scores with a full covariance, of which a models table has the "
+            f"learner {name!r:.80} ({row['algorithm']}) scores with a full covariance, of which a models table has the "
             "diagonal only; name other learners (--learner)"
         )
     return learner

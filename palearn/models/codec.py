@@ -117,7 +117,7 @@ def decode(blob: bytes) -> Models:
             batch = reader.read_next_batch()
         batch.validate(full=True)
         meta = msgspec.json.decode(batch.schema.metadata[_META])
-        settings = msgspec.convert(meta["settings"], Settings)
+        settings = msgspec.convert({"max_bytes": None} | meta["settings"], Settings)
         learners = [
             Learner(
                 x["name"], x["algorithm"], task=settings.task, tie=tie, view=x["view"], options=x["params"],

@@ -18,6 +18,9 @@ from palearn.models.vectorize import Vocabulary
 from palearn.records import LabelValue
 from palearn.types import ByteArray, FloatArray, Int32Array, IntArray
 
+#: The longest value of a record, in bytes, where nothing else is said.
+MAX_BYTES = 1_048_576
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -38,6 +41,8 @@ class Settings:
     max_features
         Most features a key keeps; the least useful leave. None: nothing leaves, and a learner with a full
         covariance raises where it would have to.
+    max_bytes
+        The longest value of a record, in bytes; None: what an older version kept does not say it.
     """
 
     task: str = "binary"
@@ -47,6 +52,7 @@ class Settings:
     window: int = 1000
     fading: float = 0.999
     max_features: int | None = 10_000
+    max_bytes: int | None = MAX_BYTES
 
     @property
     def signed(self) -> bool:

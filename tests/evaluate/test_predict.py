@@ -200,6 +200,41 @@ def with_cell(table: pa.Table, name: str, cell: Any) -> pa.Table:
     return pa.Table.from_pylist(found, table.schema)
 
 
+def test_what_is_too_large_for_the_stream_is_too_large_here_and_nothing_else() -> None:
+    """The job's own bounds hold, in bytes and in features, not those of a job that says nothing."""
+    few, many = ({f"f{i}": 1 for i in range(n)} for n in (5, 40))
+    asked = rows([(KEYS[0], {"features": x}) for x in (few, many)])
+    for bounds, reasons in (
+        ({"max_bytes": 200}, ["too_large"]),
+        ({"max_features": 20}, ["too_many_features"]),
+        ({"covariance": "full", "max_full_features": 20}, ["too_many_features"]),
+        ({"max_bytes": 4_000_000}, []),
+    ):
+        own = {name: item for name, item in bounds.items() if "full" in str((name, item))}
+        rest = {name: item for name, item in bounds.items() if name not in own}
+        made = plan(learner("pa"), learner("arow", **own), **rest)
+        blob, table = learned(made, rows([(KEYS[0], {"label": 1, "features": few})]))
+        if not reasons:
+            asked = rows([(KEYS[0], {"features": {"f1": 1}, "note": "x" * 2_000_000})])
+        stream = Bucket(made, blob, 1)
+        stream.learn(chunk(asked))
+        assert list(stream.summary.reasons) == reasons
+        for only in ([], ["pa"]):
+            found = scoring.score(scoring.models_from_rows(table, only), chunk(asked))
+            assert [fault.error.reason for fault in found.faults] == reasons
+            assert len(found.record) == 1
+
+
+def test_rows_from_before_an_upgrade_stand_beside_newer_ones() -> None:
+    """Their params do not say how long a record may be; those of the newer ones do."""
+    made = plan(learner("pa"), max_bytes=300)
+    table = learned(made, rows([(key, {"label": 1, "features": {"f": 1}}) for key in KEYS]))[1]
+    older = with_params(table, max_bytes=..., max_features=...)
+    models = scoring.models_from_rows(older)
+    assert models.settings.max_bytes == 300
+    assert scoring.models_from_rows(with_params(older.slice(0, 1), x=...)).settings.max_bytes == 1_048_576
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

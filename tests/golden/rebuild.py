@@ -29,6 +29,8 @@ from palearn.models.keyed import Models
 from tests.streams import Row, bits, even_cuts, learner, plan, rows, run
 
 FOLDER = Path(__file__).parent
+#: What ``params`` say now and did not when the first blobs were described.
+_LATER = ("view", "positive", "views", "max_bytes", "max_features")
 
 
 def _stream(labels: list[Any], views: tuple[str, ...] = ()) -> list[Row]:
@@ -125,7 +127,7 @@ def describe(blob: bytes) -> dict[str, Any]:
     for row in found["models"]:
         del row["format_version"]  # the version of the code that reads, not of the bytes
         params = json.loads(row["params"])  # what the kept text of older code does not have
-        shown = {name: item for name, item in params.items() if name not in ("view", "positive", "views")}
+        shown = {name: item for name, item in params.items() if name not in _LATER}
         row["params"] = msgspec.json.encode(shown).decode()
     for row in found["metrics"]:
         del row["drift"]  # was seen in a batch, and is in no bytes
