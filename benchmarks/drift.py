@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.common import SEED, environment, show
 from palearn.evaluate.prequential import Examples, race, settings_of
+from palearn.files.options import ReadOptions
 from palearn.learners import Learner
 from palearn.records import Record
 from palearn.report import plots
@@ -73,7 +74,9 @@ def main() -> None:
     given = parser.parse_args()
     streams = {"flip": Examples(list(flipping()))}
     if given.data is not None:
-        streams |= {name: Examples(given.data / file, label=label) for name, (file, label) in FILES.items()}
+        streams |= {
+            name: Examples(given.data / file, ReadOptions(label=label)) for name, (file, label) in FILES.items()
+        }
     result: dict[str, Any] = {"environment": environment(), "arguments": {"data": given.data is not None}}
     for name, examples in streams.items():
         result[name] = measured(examples, None if given.plot is None else given.plot / f"drift-{name}.png")

@@ -10,19 +10,13 @@ import numpy as np
 import typer
 import yaml
 
+from palearn.cli.reading import column_kinds, inputs, reads_files
 from palearn.cli.shared import (
     SHIPPED,
-    Columns,
-    FileFormat,
     Json,
-    LabelColumn,
-    Names,
     app,
     assignments,
-    column_kinds,
-    columns_of,
     console,
-    inputs,
     print_json,
     print_rows,
     progress,
@@ -31,6 +25,7 @@ from palearn.cli.shared import (
     value_of,
 )
 from palearn.errors import FileFormatError, LearnerError
+from palearn.files.options import ReadOptions
 from palearn.learners import LEARNERS
 from palearn.models.counters import certain_error
 from palearn.report.terminal_table import Column, Sheet, count
@@ -48,12 +43,12 @@ Bias = Annotated[bool, typer.Option(help="Add a constant feature.")]
 Positive = Annotated[str | None, typer.Option(help="Label of the positive class, where labels are text.")]
 Tie = Annotated[str, typer.Option(help="Class of a score of exactly 0: negative or positive.")]
 Views = Annotated[str | None, typer.Option(help="Names of the views, with commas.")]
-Key = Annotated[str | None, typer.Option(help="A field: one model for each of its values.")]
 #: Of a key: its name, examples, mistakes and updates.
 _Key = tuple[str, int, int, int]
 
 
 @app.command()
+@reads_files
 def evaluate(
     file: File,
     learner: Annotated[list[str], typer.Option(help=f"One or several of {', '.join(LEARNERS)}.")] = ["arow"],  # noqa: B006
@@ -69,7 +64,6 @@ def evaluate(
         typer.Option(help="note, restart or relax where the error rises; or {action: restart, threshold: 20}"),
     ] = None,
     views: Views = None,
-    key: Key = None,
     epochs: Annotated[int, typer.Option(help="Passes over the file.", min=1)] = 1,
     shuffle: Annotated[int | None, typer.Option(help="Seed of a random order.")] = None,
     repeats: Annotated[
@@ -77,10 +71,8 @@ def evaluate(
     ] = 1,
     holdout: Annotated[Path | None, typer.Option(help="A file that is scored in the end, not learned.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the error so far to this PNG or SVG.")] = None,
-    format: FileFormat = None,
-    label: LabelColumn = None,
-    names: Names = None,
-    column: Columns = [],  # noqa: B006
+    *,
+    reading: ReadOptions,
     json: Json = False,
 ) -> None:
     """Test-then-train on a file in this process; no Spark, no Kafka."""
@@ -94,21 +86,18 @@ def evaluate(
         usage("--repeats are random orders: give the first one's seed with --shuffle")
     chosen = _learners(learner, assignments(param), task, tie, drift)
     settings = _settings(task, bias, positive, views)
-    (path, *_), feature_names = inputs([file], names)
-    columns = columns_of(column)
+    (path, *_), reading = inputs([file], reading.but(views=bool(settings.views)))
     if repeats > 1 and path == STDIN:
         usage("standard input can be read once: write it to a file for --repeats")
-    kinds = column_kinds(path, format=format, label=label, columns=columns, quiet=json)
-    examples = trials.Examples(
-        path, key, epochs, shuffle, format, label, feature_names, columns, views=bool(settings.views)
-    )
+    kinds = column_kinds(path, reading, quiet=json)
+    examples = trials.Examples(path, reading, epochs, shuffle)
     races = [
         _watched(
             examples._replace(shuffle=None if shuffle is None else shuffle + i), settings, chosen, plot is not None
         )
         for i in range(repeats)
     ]
-    report = _report(races, per_key=key is not None)
+    report = _report(races, per_key=reading.key is not None)
     used = report["pending"] or report["duplicate"] or report["expired"] or races[-1].models.counts[:, N_SEEN].any()
     if report["rejected"] and not used:
         again = path != STDIN  # which is read once
@@ -116,12 +105,12 @@ def evaluate(
         raise FileFormatError(f"{file}: none of its {report['rejected']:,} records can be used; {fault}")
     if holdout is not None:
         same = {name: kind for name, kind in kinds.items() if kind in ("number", "text", "boolean")}
-        test = examples._replace(source=holdout, epochs=1, shuffle=None, columns=same)
+        test = examples._replace(source=holdout, epochs=1, shuffle=None, reading=reading.but(columns=same))
         report["holdout"] = trials.held_out(races[-1].models, test)
     if json:
         print_json(report if len(chosen) > 1 else _single(report))
     else:
-        _show(report, keyed=key is not None)
+        _show(report, keyed=reading.key is not None)
     if plot is not None:  # last: where it cannot be drawn, the figures are there
         from palearn.report import plots
 
@@ -289,6 +278,7 @@ def _certain(keys: list[_Key], counted: list[int]) -> list[_Key]:
 
 
 @app.command()
+@reads_files
 def search(
     file: File,
     learner: Annotated[list[str], typer.Option(help="Learners to try.")] = ["arow", "pa1"],  # noqa: B006
@@ -299,13 +289,10 @@ def search(
     positive: Positive = None,
     tie: Tie = "negative",
     views: Views = None,
-    key: Key = None,
     done: Annotated[Path | None, typer.Option(help="Note what is done in this file, and go on from it.")] = None,
     write: Annotated[Path | None, typer.Option(help="Write the configuration's learners block to this file.")] = None,
-    format: FileFormat = None,
-    label: LabelColumn = None,
-    names: Names = None,
-    column: Columns = [],  # noqa: B006
+    *,
+    reading: ReadOptions,
     json: Json = False,
 ) -> None:
     """Choose hyper-parameters by the error on a stream's own past, and say how good they are on the rest of it."""
@@ -313,14 +300,13 @@ def search(
     from palearn.evaluate.prequential import Examples
     from palearn.files.text_lines import STDIN
 
-    (path, *_), feature_names = inputs([file], names)
-    columns = columns_of(column)
+    settings = _settings(task, bias, positive, views)
+    (path, *_), reading = inputs([file], reading.but(views=bool(settings.views)))
     if path == STDIN:
         usage("standard input can be read once: write it to a file for search")
-    column_kinds(path, format=format, label=label, columns=columns, quiet=json)
-    settings = _settings(task, bias, positive, views)
+    column_kinds(path, reading, quiet=json)
     plan = searching.Plan(
-        Examples(path, key, 1, None, format, label, feature_names, columns, views=bool(settings.views)),
+        Examples(path, reading),
         settings,
         searching.candidates(learner, dict(map(searching.grid, grid))),
         tie,

@@ -7,24 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from palearn.cli.reading import column_kinds, inputs, reads_files
 from palearn.cli.shared import (
     SHIPPED,
-    Columns,
     Config,
     Data,
-    FileFormat,
     Json,
-    LabelColumn,
     Master,
-    Names,
     Overrides,
     Port,
     app,
     broker_app,
-    column_kinds,
-    columns_of,
     console,
-    inputs,
     log_to_stderr,
     print_json,
     print_rows,
@@ -32,6 +26,7 @@ from palearn.cli.shared import (
     state_app,
 )
 from palearn.errors import ConfigError, shown
+from palearn.files.options import ReadOptions
 
 if TYPE_CHECKING:
     from palearn.config import KafkaSource
@@ -71,6 +66,7 @@ def broker_status(port: Port = 9092, data: Data = None, json: Json = False) -> N
 
 
 @app.command()
+@reads_files
 def produce(
     files: Annotated[list[str], typer.Argument(help=f"Files, - for standard input, or {SHIPPED}.")],
     topic: Annotated[str, typer.Option(help="Kafka topic; made if it is not there.")],
@@ -80,13 +76,10 @@ def produce(
     config: Annotated[
         Path | None, typer.Option(help="A job's YAML: its brokers and their access.", exists=True, dir_okay=False)
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Field whose value is the key.")] = None,
     constant_key: Annotated[str | None, typer.Option(help="One key for all records (default: all).")] = None,
     missing_key: Annotated[str | None, typer.Option(help="Key of records without the field.")] = None,
-    format: FileFormat = None,
-    label: LabelColumn = None,
-    names: Names = None,
-    column: Columns = [],  # noqa: B006
+    *,
+    reading: ReadOptions,
     views: Annotated[bool, typer.Option("--views", help="VW: namespaces are views.")] = False,
     rate: Annotated[float | None, typer.Option(help="At most so many records a second.")] = None,
     partitions: Annotated[int, typer.Option(help="Partitions of a topic that is made.", min=1)] = 4,
@@ -96,17 +89,15 @@ def produce(
     from palearn.kafka.produce import produce as send
 
     kafka = _kafka_of(config)
-    paths, feature_names = inputs(files, names)
-    columns = columns_of(column)
+    paths, reading = inputs(files, reading.but(views=views))
     for path in paths:
-        column_kinds(path, format=format, label=label, columns=columns, quiet=json)
+        column_kinds(path, reading, quiet=json)
     with progress("bytes") as bar:
         task = bar.add_task(f"producing to {topic}", total=None)
         report = send(
             paths, topic=topic, bootstrap=bootstrap_servers or (kafka.bootstrap_servers if kafka else "127.0.0.1:9092"),
-            access=kafka.access if kafka else None, key=key, constant_key=constant_key,
-            missing_key=missing_key, format=format, label=label, names=feature_names, columns=columns, views=views,
-            rate=rate, partitions=partitions,
+            access=kafka.access if kafka else None, options=reading, constant_key=constant_key,
+            missing_key=missing_key, rate=rate, partitions=partitions,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if json:

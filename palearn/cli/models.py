@@ -6,23 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from palearn.cli.reading import inputs, reads_files
 from palearn.cli.shared import (
     SHIPPED,
-    Columns,
-    FileFormat,
     Json,
-    LabelColumn,
-    Names,
     app,
-    columns_of,
     console,
-    inputs,
     print_json,
     print_rows,
     progress,
     usage,
 )
 from palearn.errors import shown
+from palearn.files.options import ReadOptions
 from palearn.records import is_utf8
 
 if TYPE_CHECKING:
@@ -118,17 +114,15 @@ def _print_queries(
 
 
 @app.command()
+@reads_files
 def predict(
     models: Out,
     file: Annotated[str, typer.Argument(help=f"A file of records, or {SHIPPED}.")],
-    key: Annotated[str | None, typer.Option(help="The field that is the models' key; not needed for one key.")] = None,
     learner: Annotated[list[str], typer.Option(help="Score with this learner; default: with all.")] = [],  # noqa: B006
     batch: AsOf = None,
     out: Annotated[Path | None, typer.Option(help="Write to this .jsonl, .csv or .parquet file.")] = None,
-    format: FileFormat = None,
-    label: LabelColumn = None,
-    names: Names = None,
-    column: Columns = [],  # noqa: B006
+    *,
+    reading: ReadOptions,
     json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON; predictions go to --out only.")
     ] = False,
@@ -140,12 +134,9 @@ def predict(
     """
     from palearn.evaluate import predict as predicting
 
-    (path, *_), feature_names = inputs([file], names)
+    (path, *_), reading = inputs([file], reading)
     loaded = predicting.load(models, learners=learner, batch=batch)
-    columns = columns_of(column)
-    found = predicting.Predictions(
-        loaded, path, key=key, format=format, label=label, names=feature_names, columns=columns
-    )
+    found = predicting.Predictions(loaded, path, reading)
     if out is not None:
         with predicting.written(out) as write:
             _score(found, write)

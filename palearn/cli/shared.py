@@ -19,7 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from palearn.errors import ConfigError, FileFormatError, shown
+from palearn.errors import ConfigError, FileFormatError
 from palearn.report import terminal_table
 from palearn.report.terminal_table import Column, Sheet
 
@@ -76,20 +76,6 @@ Master = Annotated[str | None, typer.Option(help="Spark master, e.g. local[2]; d
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Port = Annotated[int, typer.Option(help="Clients' port; the controller listens on the next one.", min=1, max=65534)]
 Data = Annotated[Path | None, typer.Option(help="Folder of the broker's log and topics.")]
-FileFormat = Annotated[
-    str | None, typer.Option("--format", help="libsvm, csv, jsonl, vw, parquet or arrow; default: by suffix.")
-]
-LabelColumn = Annotated[
-    str | None, typer.Option("--label", help="Label column of CSV, Parquet and Arrow; default: label.")
-]
-Columns = Annotated[
-    list[str],
-    typer.Option("--column", help="What a column holds, NAME=number, text, boolean, id or ignore; VW: tag=id."),
-]
-Names = Annotated[Path | None, typer.Option("--names", help="Feature names for LIBSVM: a line each, in index order.")]
-
-#: So many columns of a file are shown.
-MOST_COLUMNS = 30
 
 
 def print_rows(rows: list[dict[str, Any]], numbers: Collection[str] = ()) -> None:
@@ -110,65 +96,6 @@ def _text(cell: Any) -> str:
     if not isinstance(cell, float):
         return str(cell)
     return f"{cell:+.4f}" if cell == 0 or abs(cell) >= 0.001 else f"{cell:+.2e}"
-
-
-def inputs(files: list[str], names: Path | None) -> tuple[list[Path], list[str] | None]:
-    """Return the files, with the shipped data sets' names resolved to theirs."""
-    from palearn import datasets
-
-    feature_names = None if names is None else _read_names(names)
-    paths = []
-    for file in files:
-        if file in datasets.DATASETS and not Path(file).exists():
-            paths.append(datasets.path(file))
-            feature_names = feature_names or datasets.names(file)
-        else:
-            paths.append(_existing(file))
-    return paths, feature_names
-
-
-def _existing(file: str) -> Path:
-    from palearn.files.text_lines import STDIN
-
-    path = Path(file)
-    if path == STDIN:
-        return path
-    if path.is_dir():
-        raise FileFormatError(f"{file} is a folder; give its files")
-    if not path.exists():
-        raise FileFormatError(f"there is no file {file}, and it is not {SHIPPED}")
-    return path
-
-
-def _read_names(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}"
-        raise FileFormatError(message) from None
-    return [line.rpartition("\t")[2] for line in lines]
-
-
-def columns_of(given: list[str]) -> dict[str, str]:
-    """Return ``--column NAME=KIND`` options; a name may hold ``=``."""
-    pairs = [item.rpartition("=") for item in given]
-    if wrong := next((item for item, (name, _, kind) in zip(given, pairs, strict=True) if not name or not kind), None):
-        usage(f"--column takes NAME=KIND, such as age=text, got {wrong!r}")
-    return {name: kind for name, _, kind in pairs}
-
-
-def column_kinds(
-    path: Path, *, format: str | None, label: str | None, columns: dict[str, str], quiet: bool
-) -> dict[str, str]:
-    """Return what a file's columns are taken for; where the format leaves it open, say so on standard error."""
-    from palearn import files
-
-    kinds = files.kinds(path, format=format, label=label, columns=columns)
-    if kinds and not quiet:
-        told = ", ".join(f"{name} {kind}" if name != kind else name for name, kind in [*kinds.items()][:MOST_COLUMNS])
-        more = f", and {len(kinds) - MOST_COLUMNS:,} more" if len(kinds) > MOST_COLUMNS else ""
-        typer.echo(shown(f"{path}: {told:.4000}{more} (change one with --column NAME=text)"), err=True)
-    return kinds
 
 
 def assignments(given: list[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Predictions for the records of a file, with the models that a job left."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,6 +19,7 @@ from palearn.engine.scoring import Scored
 from palearn.engine.validation import Chunk
 from palearn.errors import ConfigError, FileFormatError
 from palearn.files import Line
+from palearn.files.options import DEFAULT, ReadOptions
 from palearn.models.keyed import Models
 from palearn.tables import reading
 from palearn.tables.schemas import MODELS
@@ -119,9 +120,10 @@ class Predictions:
     models
         Of :func:`load`, or that were learned in this process.
     file
-        A file (:func:`palearn.files.read`; ``format``, ``label``, ``names`` and ``columns`` are its options).
-    key
-        The field whose text is the key of the model; None: there are models of one key, and they score all records.
+        A file (:func:`palearn.files.read`).
+    options
+        How the file is read. Its ``key`` is the field whose text is the key of the model; None: there are models of
+        one key, and they score all records.
 
     Raises
     ------
@@ -129,25 +131,12 @@ class Predictions:
         ``key`` is None and the models are of several keys.
     """
 
-    def __init__(
-        self,
-        models: Models,
-        file: str | Path,
-        *,
-        key: str | None = None,
-        format: str | None = None,
-        label: str | None = None,
-        names: Sequence[str] | None = None,
-        columns: Mapping[str, str] | None = None,
-    ) -> None:
-        if key is None and len(models.keys) != 1:
+    def __init__(self, models: Models, file: str | Path, options: ReadOptions = DEFAULT) -> None:
+        if options.key is None and len(models.keys) != 1:
             raise ConfigError(f"the models are of {len(models.keys):,} keys: name the field of the key (--key FIELD)")
         self.models, self.account = models, Account([learner.name for learner in models.learners])
-        self._constant = models.keys[0] if key is None else None
-        self._lines = files.lines(
-            file, key=key, format=format, label=label, names=names, columns=columns,
-            views=bool(models.settings.views), unlabelled=True,
-        )  # fmt: skip
+        self._constant = models.keys[0] if options.key is None else None
+        self._lines = files.lines(file, options, views=bool(models.settings.views), unlabelled=True)
 
     def batches(self, watch: Callable[[int], None] = lambda records: None) -> Iterator[pa.RecordBatch]:
         """Score the file's records in its order; yield rows of :data:`SCHEMA`, a record's learners one after the other.

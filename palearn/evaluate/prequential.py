@@ -21,6 +21,7 @@ from palearn.engine.validation import Chunk, Value
 from palearn.errors import ConfigError
 from palearn.evaluate import libsvm_blocks
 from palearn.evaluate.single_key import Columns, OneKey, orders, passes
+from palearn.files.options import DEFAULT, ReadOptions
 from palearn.learners import Learner
 from palearn.models.counters import BASELINE_MISTAKES, MISTAKES, UPDATES, N
 from palearn.models.keyed import Models
@@ -96,10 +97,9 @@ class Examples(NamedTuple):
     Parameters
     ----------
     source
-        A file (:func:`palearn.files.read`; ``format``, ``label``, ``names``, ``columns`` and ``views`` are its options)
-        or records. Records with an ``id`` may be parts of examples (:mod:`palearn.engine.join`).
-    key
-        A field: one model for each of its values (:func:`palearn.records.record_key`).
+        A file or records. Records with an ``id`` may be parts of examples (:mod:`palearn.engine.join`).
+    reading
+        How the file is read; its ``key`` holds for records too: one model for each value of that field.
     epochs
         Passes over the examples, >= 1.
     shuffle
@@ -107,14 +107,9 @@ class Examples(NamedTuple):
     """
 
     source: str | Path | Iterable[Record]
-    key: str | None = None
+    reading: ReadOptions = DEFAULT
     epochs: int = 1
     shuffle: int | None = None
-    format: str | None = None
-    label: str | None = None
-    names: Sequence[str] | None = None
-    columns: Mapping[str, str] | None = None
-    views: bool = False
 
 
 def evaluate(
@@ -128,7 +123,9 @@ def evaluate(
     tie: str = "negative",
     views: Iterable[str] = (),
     drift: object = None,
-    **order: Any,
+    epochs: int = 1,
+    shuffle: int | None = None,
+    **reading: Any,
 ) -> dict[str, Any]:
     """Score and then learn every example, in order; return the counts.
 
@@ -140,8 +137,10 @@ def evaluate(
         A name of :func:`palearn.learners` and its hyper-parameters.
     task, bias, positive, tie, views, drift
         As in :func:`palearn.make`.
-    **order
-        The other fields of :class:`Examples`.
+    epochs, shuffle
+        As in :class:`Examples`.
+    **reading
+        Fields of :class:`palearn.files.ReadOptions`, ``key`` among them.
 
     Returns
     -------
@@ -152,9 +151,10 @@ def evaluate(
     """
     chosen = Learner(learner, learner, task=task, tie=tie, options=params, drift=drift)
     settings = settings_of(task=task, positive=positive, bias=bias, views=views)
-    given = Examples(examples, **order, views=bool(settings.views))
+    options = DEFAULT.but(**{"views": bool(settings.views), **reading})
+    given = Examples(examples, options, epochs, shuffle)
     found = race(given, settings, [chosen])
-    (figures,) = found.figures(per_key=given.key is not None)
+    (figures,) = found.figures(per_key=options.key is not None)
     per_key = {name: figures.pop(name) for name in ("per_key",) if name in figures}
     return figures | found.account() | per_key
 
@@ -202,9 +202,10 @@ def race(
 
     source = examples.source if isinstance(examples.source, str | Path) else None
     began = time.perf_counter()
-    libsvm = source is not None and files.format_of(source, examples.format) == "libsvm"
+    reading = examples.reading
+    libsvm = source is not None and files.format_of(source, reading.format) == "libsvm"
     learn = (
-        _learn_columns if libsvm and examples.key is None and not (settings.views or examples.columns) else _learn_rows
+        _learn_columns if libsvm and reading.key is None and not (settings.views or reading.columns) else _learn_rows
     )
     models, summary = learn(examples, settings, learners, piece, after)
     return Race(models, summary, curve, time.perf_counter() - began)
@@ -213,7 +214,7 @@ def race(
 def first_fault(examples: Examples, settings: Settings, learners: Sequence[Learner]) -> str:
     """Return what is wrong with the first records, of which none can be used: a number and a sentence."""
     bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset(("rejected",))))
-    bucket.learn(_chunk(list(itertools.islice(_rows(examples), 100)), 0, keyed=examples.key is not None))
+    bucket.learn(_chunk(list(itertools.islice(_rows(examples), 100)), 0, keyed=examples.reading.key is not None))
     row = min(bucket.results()["rejected"].to_pylist(), key=lambda row: row["offset"])
     return f"record {row['offset'] + 1}: {row['reason']}: {row['detail']}"
 
@@ -232,7 +233,7 @@ def held_out(models: Models, examples: Examples) -> dict[str, Any]:
     mistakes = np.zeros(len(models.learners), np.int64)
     rows = _rows(examples)
     while taken := list(itertools.islice(rows, PIECE)):
-        found = score(models, _chunk(taken, 0, keyed=examples.key is not None))
+        found = score(models, _chunk(taken, 0, keyed=examples.reading.key is not None))
         labelled, strangers = found.y >= 0, [record.label is not None for record in found.no_model.record]
         mistakes += ((found.predicted != found.y) & labelled).sum(axis=1)
         out["n"] += int(labelled.sum())
@@ -254,7 +255,7 @@ def _learn_columns(
     signed = settings.task == "binary" and settings.positive is None
     models = one.models
     parts = libsvm_blocks.columns(
-        examples.source, models.vocabulary, limit=models.max_features, signed=signed, names=examples.names
+        examples.source, models.vocabulary, limit=models.max_features, signed=signed, names=examples.reading.names
     )
     for part in _cut(passes(parts, examples.epochs, examples.shuffle, piece), piece):
         one.learn(part)
@@ -279,15 +280,15 @@ def _learn_rows(
     bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset(), limits=limits))
     rows = _passes(_rows(examples), examples.epochs, examples.shuffle)
     while taken := list(itertools.islice(rows, piece)):
-        bucket.learn(_chunk(taken, bucket.summary.records, keyed=examples.key is not None))
+        bucket.learn(_chunk(taken, bucket.summary.records, keyed=examples.reading.key is not None))
         after(bucket.models)
     return bucket.models, bucket.summary
 
 
 def _rows(examples: Examples) -> Iterator[_Row]:
-    source, key, _, _, format, label, names, columns, views = examples
+    source, key = examples.source, examples.reading.key
     if isinstance(source, str | Path):
-        for line in files.lines(source, key=key, format=format, label=label, names=names, columns=columns, views=views):
+        for line in files.lines(source, examples.reading):
             yield line.key, line.value
     else:
         for record in source:

@@ -21,9 +21,9 @@ A line that cannot be used never ends the reading: it comes out as the :class:`R
 Only one line, or one batch of rows, is in memory at a time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from palearn import records
 from palearn.errors import FileFormatError, RecordError
@@ -31,7 +31,7 @@ from palearn.files import text_lines
 from palearn.files.arrow import arrow_kinds, read_arrow
 from palearn.files.csv import csv_kinds, read_csv
 from palearn.files.libsvm import Names, read_libsvm
-from palearn.files.options import KINDS, Kind, Options
+from palearn.files.options import DEFAULT, KINDS, ReadOptions
 from palearn.files.parquet import parquet_kinds, read_parquet
 from palearn.files.text_lines import COMPRESSIONS, DAMAGE, STDIN, Row, each_line, guarded, opened_stream
 from palearn.files.vw import read_vw
@@ -51,7 +51,7 @@ SUFFIXES: dict[str, Format] = {
 }
 #: A record, as bytes where it is a line of JSON, or what is wrong with it.
 _Value: TypeAlias = bytes | Record | RecordError
-_Reader: TypeAlias = Callable[[Path, BinaryIO, Options], Iterator[Row]]
+_Reader: TypeAlias = Callable[[Path, BinaryIO, ReadOptions], Iterator[Row]]
 #: Formats whose columns have kinds.
 _KINDS_OF = {"csv": csv_kinds, "parquet": parquet_kinds, "arrow": arrow_kinds}
 #: Formats of which ``columns`` may say something.
@@ -86,15 +86,7 @@ def format_of(path: str | Path, format: str | None = None) -> Format:
 
 
 def read(
-    path: str | Path,
-    *,
-    format: str | None = None,
-    label: str | None = None,
-    names: Sequence[str] | None = None,
-    columns: Mapping[str, str] | None = None,
-    views: bool = False,
-    unlabelled: bool = False,
-    opened: BinaryIO | None = None,
+    path: str | Path, options: ReadOptions = DEFAULT, *, opened: BinaryIO | None = None, **given: Any
 ) -> Iterator[Row]:
     """Return an iterator over (line number, record or what is wrong with the line).
 
@@ -102,43 +94,27 @@ def read(
     ----------
     path
         The file. Numbers of lines, and of rows, start at 1.
-    format
-        ``libsvm``, ``csv``, ``jsonl``, ``vw``, ``parquet`` or ``arrow``; by default what the suffix says.
-    label
-        The label's column in CSV (default ``label``; there must be one), Parquet and Arrow (default ``label``, if
-        there is one).
-    names
-        LIBSVM: feature names; index 1 is the first. By default a feature is named by its index.
-    columns
-        A column's kind, ``number``, ``text``, ``boolean``, ``id`` or ``ignore``, in place of what :func:`kinds` says.
-        VW: ``{"tag": "id"}``.
-    views
-        VW: whether its namespaces are views; else they begin the features' names, ``namespace:feature``.
-    unlabelled
-        CSV: whether there need be no column ``label``, unless ``label`` names one.
+    options
+        How it is read.
     opened
         The file, opened in binary by a caller who wants to follow its position; the caller closes it.
+    **given
+        Options that stand in place of those of ``options``.
 
     Raises
     ------
     FileFormatError
         At once: no such format. While reading: there is no such file or column, or the file is damaged.
     """
-    chosen = format_of(path, format)
-    options = _options(path, chosen, label, names, columns, views)._replace(unlabelled=unlabelled)
+    options = options.but(**given)
+    chosen = _checked(path, options)
     return guarded(Path(path), opened, lambda stream: _READERS[chosen](Path(path), stream, options))
 
 
-def kinds(
-    path: str | Path,
-    *,
-    format: str | None = None,
-    label: str | None = None,
-    columns: Mapping[str, str] | None = None,
-) -> dict[str, str]:
+def kinds(path: str | Path, options: ReadOptions = DEFAULT, **given: Any) -> dict[str, str]:
     """Return what a file's columns are, guessed in CSV from its first rows; {} of formats without, and of pipes.
 
-    Parameters as of :func:`read`, and the errors too.
+    Parameters and errors as of :func:`read`.
 
     Returns
     -------
@@ -146,8 +122,8 @@ def kinds(
         Name -> ``number``, ``text``, ``boolean``, ``ignore``, ``label``, ``id``, ``weight``, ``time``, or the name of
         any other type, in the order of the columns.
     """
-    chosen = format_of(path, format)
-    options = _options(path, chosen, label, None, columns)
+    options = options.but(**given)
+    chosen = _checked(path, options)
     if chosen not in _KINDS_OF or Path(path) == STDIN or not Path(path).is_file():  # a pipe can be read once
         return {}
     try:
@@ -157,21 +133,16 @@ def kinds(
         raise FileFormatError(f"{path}: cannot be read: {error}") from error
 
 
-def _options(
-    path: str | Path,
-    format: Format,
-    label: str | None,
-    names: Sequence[str] | None,
-    columns: Mapping[str, str] | None,
-    views: bool = False,
-) -> Options:
-    require_unique(path, names)
-    for name, kind in (columns or {}).items():
+def _checked(path: str | Path, options: ReadOptions) -> Format:
+    """Return the format of a file, and raise a FileFormatError where options are none of its."""
+    format = format_of(path, options.format)
+    require_unique(path, options.names)
+    for name, kind in options.columns.items():
         if kind not in KINDS:
             raise FileFormatError(f"column {name!r:.80} must be one of {', '.join(KINDS)}, got {kind!r:.80}")
-    if columns and format not in _WITH_COLUMNS:
+    if options.columns and format not in _WITH_COLUMNS:
         raise FileFormatError(f"{path}: {format} has no columns; columns are of {', '.join(_WITH_COLUMNS)}")
-    return Options(label, names, cast(Mapping[str, Kind], columns or {}), views)
+    return format
 
 
 def require_unique(path: str | Path, names: Names) -> None:
@@ -194,34 +165,21 @@ class Line(NamedTuple):
 
 def lines(
     path: str | Path,
+    options: ReadOptions = DEFAULT,
     *,
-    key: str | None = None,
-    format: str | None = None,
-    label: str | None = None,
-    names: Sequence[str] | None = None,
-    columns: Mapping[str, str] | None = None,
-    views: bool = False,
-    unlabelled: bool = False,
     opened: BinaryIO | None = None,
+    **given: Any,
 ) -> Iterator[Line]:
-    """Return an iterator over a file's lines with their keys; parameters and errors as :func:`read`.
-
-    Parameters
-    ----------
-    key
-        The field whose text is the key (:func:`palearn.records.key_of`, :func:`palearn.records.record_key`).
-    """
+    """Return an iterator over a file's lines with their keys; parameters and errors as :func:`read`."""
+    options = options.but(**given)
     rows: Iterator[tuple[int, _Value]]
-    if format_of(path, format) == "jsonl":
-        _options(path, "jsonl", label, names, columns, views)
+    if format_of(path, options.format) == "jsonl":
+        _checked(path, options)
         rows = guarded(Path(path), opened, _raw_lines)
     else:
-        rows = read(
-            path, format=format, label=label, names=names, columns=columns, views=views, unlabelled=unlabelled,
-            opened=opened,
-        )  # fmt: skip
+        rows = read(path, options, opened=opened)
     for number, value in rows:
-        yield Line(number, *((None, value) if key is None else keyed(value, key)))
+        yield Line(number, *((None, value) if options.key is None else keyed(value, options.key)))
 
 
 def keyed(value: _Value, field: str) -> tuple[str | None, _Value]:
@@ -243,7 +201,7 @@ def _raw_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | RecordError]]:
             yield number, stripped
 
 
-def _read_jsonl(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
+def _read_jsonl(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
     return each_line(stream, lambda line: records.decode_value(line.encode()))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from palearn.arrow_limits import body_size, check_claims
 from palearn.errors import FileFormatError
 from palearn.files import columnar
-from palearn.files.options import Options
+from palearn.files.options import ReadOptions
 from palearn.files.parquet import FREE_GROWTH, MOST_GROWTH
 from palearn.files.text_lines import MAX_LINE_BYTES, Row
 
@@ -27,7 +27,7 @@ _PART_BYTES = 2**20
 _CONTINUES = b"\xff" * 4
 
 
-def read_arrow(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
+def read_arrow(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
     """Yield the rows of a file."""
     import pyarrow as pa
 
@@ -43,7 +43,7 @@ def read_arrow(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
         raise _damaged(path, number, error) from error
 
 
-def arrow_kinds(path: Path, stream: BinaryIO, options: Options) -> dict[str, str]:
+def arrow_kinds(path: Path, stream: BinaryIO, options: ReadOptions) -> dict[str, str]:
     """Return what the columns of a file are."""
     import pyarrow as pa
 

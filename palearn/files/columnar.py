@@ -8,7 +8,7 @@ import numpy as np
 from palearn import records
 from palearn.errors import RecordError
 from palearn.files import text_lines
-from palearn.files.options import FIELDS, Options, check_columns, no_label, row_record
+from palearn.files.options import FIELDS, ReadOptions, check_columns, no_label, row_record
 from palearn.records import Label, LabelValue, Record
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Layout:
         The options name a column that is not there.
     """
 
-    def __init__(self, path: object, columns: Sequence[str], options: Options) -> None:
+    def __init__(self, path: object, columns: Sequence[str], options: ReadOptions) -> None:
         if options.label is not None and options.label not in columns:
             raise no_label(path, options.label, columns)
         self.label = options.label or "label"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from palearn.errors import FileFormatError, RecordError
-from palearn.files.options import FIELDS, Kind, Options, check_columns, no_label, row_record
+from palearn.files.options import FIELDS, Kind, ReadOptions, check_columns, no_label, row_record
 from palearn.files.text_lines import DAMAGE, Row, decoded, numbered
 from palearn.records import Record
 from palearn.records.libsvm import as_label, as_number
@@ -44,7 +44,7 @@ class _CsvLines:
 class _Table:
     """A file whose header and first rows are read, and with them what its columns are."""
 
-    def __init__(self, path: Path, stream: BinaryIO, options: Options) -> None:
+    def __init__(self, path: Path, stream: BinaryIO, options: ReadOptions) -> None:
         self._lines = _CsvLines(stream)
         self._rows = csv.reader(self._lines, skipinitialspace=True, strict=True)
         self.label = options.label or "label"
@@ -96,7 +96,7 @@ class _Table:
         yield from self._read()
 
 
-def read_csv(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
+def read_csv(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
     """Yield the rows of a file."""
     table = _Table(path, stream, options)
     for number, row in table.rows():
@@ -110,7 +110,7 @@ def read_csv(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
             yield number, record
 
 
-def csv_kinds(path: Path, stream: BinaryIO, options: Options) -> dict[str, str]:
+def csv_kinds(path: Path, stream: BinaryIO, options: ReadOptions) -> dict[str, str]:
     """Return each column's kind, ``label``, or the field of the record that it is."""
     return _Table(path, stream, options).kinds
 

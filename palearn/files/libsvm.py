@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from palearn.errors import RecordError
-from palearn.files.options import Options
+from palearn.files.options import ReadOptions
 from palearn.files.text_lines import Row, each_line
 from palearn.records import Record
 from palearn.records.libsvm import parse_line
@@ -13,7 +13,7 @@ from palearn.records.libsvm import parse_line
 Names: TypeAlias = Sequence[str] | None
 
 
-def read_libsvm(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
+def read_libsvm(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
     """Yield the rows of a file."""
     return each_line(stream, line_parser(options.names))
 

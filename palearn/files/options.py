@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, get_args
+
+import msgspec
 
 from palearn.errors import FileFormatError, RecordError
 from palearn.records import Label, LabelValue, Record, check_id, label_text, number, numbers
@@ -18,28 +20,54 @@ FIELDS = ("id", "weight", "time")
 _BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 
 
-class Options(NamedTuple):
-    """What a reader is told; each looks at what its format has.
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a file is read, where its suffix does not say all: the options that every command and function takes.
+
+    Each format looks at what it has.
 
     Parameters
     ----------
+    format
+        ``libsvm``, ``csv``, ``jsonl``, ``vw``, ``parquet`` or ``arrow``; by default what the suffix says.
+    key
+        The field whose text is a record's key (:func:`palearn.records.record_key`).
     label
-        The label's column.
+        The label's column in CSV (default ``label``; there must be one), Parquet and Arrow (default ``label``, if
+        there is one).
     names
-        LIBSVM: feature names; index 1 is the first.
+        LIBSVM: feature names; index 1 is the first. By default a feature is named by its index.
     columns
-        A column's kind, in place of the one that the file shows; VW has the column ``tag``.
+        A column's kind, ``number``, ``text``, ``boolean``, ``id`` or ``ignore``, in place of what
+        :func:`palearn.files.kinds` says. VW: ``{"tag": "id"}``.
     views
-        VW: whether namespaces are views.
+        VW: whether its namespaces are views; else they begin the features' names, ``namespace:feature``.
     unlabelled
-        CSV: whether the column ``label`` may be missing.
+        CSV: whether there need be no column ``label``, unless ``label`` names one.
     """
 
+    format: str | None = None
+    key: str | None = None
     label: str | None = None
     names: Sequence[str] | None = None
-    columns: Mapping[str, Kind] = {}
+    columns: Mapping[str, str] = {}
     views: bool = False
     unlabelled: bool = False
+
+    def but(self, **changes: Any) -> Self:
+        """Return the same options but for those given.
+
+        Raises
+        ------
+        TypeError
+            There is no such option.
+        """
+        if changes.get("columns", ()) is None:
+            changes["columns"] = {}
+        return msgspec.structs.replace(self, **changes) if changes else self
+
+
+#: Nothing is said: the suffix tells the format, and the file its columns.
+DEFAULT = ReadOptions()
 
 
 def cast(value: Any, kind: str) -> Any:
@@ -81,7 +109,7 @@ def row_record(label: Label, cells: Mapping[str, Any], kinds: Mapping[str, str])
     return Record(label=label, features=numbers("row", features), id=identity, weight=weight, time=time)
 
 
-def check_columns(path: object, options: Options, columns: Sequence[str], label: str) -> None:
+def check_columns(path: object, options: ReadOptions, columns: Sequence[str], label: str) -> None:
     """Raise a FileFormatError where a column stands twice, or the options speak of one that is not there or two ids."""
     if len(set(columns)) != len(columns):
         twice = Counter(columns).most_common(1)[0][0]

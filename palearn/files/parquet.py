@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from palearn.errors import FileFormatError
 from palearn.files import columnar
-from palearn.files.options import Options
+from palearn.files.options import ReadOptions
 from palearn.files.text_lines import COMPRESSIONS, STDIN, Row
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MOST_GROWTH, FREE_GROWTH = 100, 64 * 2**20
 _PART_BYTES = 2**16
 
 
-def read_parquet(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
+def read_parquet(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
     """Yield the rows of a file."""
     import pyarrow as pa
 
@@ -38,7 +38,7 @@ def read_parquet(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row
         raise _damaged(path, number, error) from error
 
 
-def parquet_kinds(path: Path, stream: BinaryIO, options: Options) -> dict[str, str]:
+def parquet_kinds(path: Path, stream: BinaryIO, options: ReadOptions) -> dict[str, str]:
     """Return what the columns of a file are."""
     import pyarrow as pa
 

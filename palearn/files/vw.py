@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from palearn.errors import FileFormatError, RecordError
-from palearn.files.options import Options
+from palearn.files.options import ReadOptions
 from palearn.files.text_lines import Row, each_line
 from palearn.records import Record, check_weight, number
 from palearn.records.libsvm import as_label, as_number
@@ -35,7 +35,7 @@ TAG = "tag"
 _LIKE_A_NUMBER = re.compile(r"[+-]?\.?[0-9]")
 
 
-def read_vw(path: Path, stream: BinaryIO, options: Options) -> Iterator[Row]:
+def read_vw(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
     """Yield the rows of a file."""
     for name, kind in options.columns.items():
         if name != TAG or kind not in ("id", "ignore"):

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from palearn import files, records
 from palearn.config import Access
 from palearn.errors import BrokerError, ConfigError, FileFormatError, RecordError
 from palearn.files import Line
+from palearn.files.options import DEFAULT, ReadOptions
 from palearn.files.text_lines import STDIN, opened_file
 from palearn.kafka import reachability
 from palearn.kafka.local_broker import MAX_MESSAGE_BYTES
@@ -93,40 +94,38 @@ def produce(
     topic: str,
     bootstrap: str = "127.0.0.1:9092",
     access: Access | None = None,
-    key: str | None = None,
+    options: ReadOptions = DEFAULT,
     constant_key: str | None = None,
     missing_key: str | None = None,
-    format: str | None = None,
-    label: str | None = None,
-    names: Sequence[str] | None = None,
-    columns: Mapping[str, str] | None = None,
-    views: bool = False,
     rate: float | None = None,
     partitions: int = 4,
     progress: Callable[[int, int | None], None] | None = None,
+    **given: Any,
 ) -> ProduceReport:
     """Send the records of files to a topic, in the order of the files and lines; return when all are there.
 
     Parameters
     ----------
     paths
-        Files as :func:`palearn.files.read` reads them; ``format``, ``label``, ``names``, ``columns`` and ``views`` are
-        its own.
+        Files as :func:`palearn.files.read` reads them.
     topic
         Made with ``partitions`` partitions and the broker's default replication when it is not there.
     bootstrap
         ``host:port`` of a broker; several are separated by commas.
     access
         What lets one in; None: the broker asks for nothing.
-    key, constant_key
-        The field whose value is the key (:func:`palearn.files.text_lines`), or one key for all records;
-        with neither the key is :data:`DEFAULT_KEY`.
+    options
+        How they are read; ``key`` is the field whose value is the key.
+    constant_key
+        One key for all records, in place of a field; with neither the key is :data:`DEFAULT_KEY`.
     missing_key
         The key of records without the field; without it they are bad lines.
     rate
         Records a second, at most.
     progress
         Called now and then with the bytes read and their total (None when a path is no regular file).
+    **given
+        Options that stand in place of those of ``options``.
 
     Raises
     ------
@@ -135,17 +134,17 @@ def produce(
     FileFormatError
         A file cannot be read; the records before it, and of it, are sent.
     """
-    key_of = _key_function(key, constant_key, missing_key)
+    options = options.but(**given)
+    key_of = _key_function(options.key, constant_key, missing_key)
     if rate is not None and not rate > 0:
         message = f"rate must be > 0 records a second, got {rate}"
         raise ConfigError(message)
-    total = _total_bytes(paths, format)
-    reading = {"key": key, "format": format, "label": label, "names": names, "columns": columns, "views": views}
+    total = _total_bytes(paths, options.format)
     report = ProduceReport()
     started = time.monotonic()
     with _Sender(bootstrap, access, topic, partitions) as sender:
         pace = _pacer(rate)
-        for path, line in _lines(paths, reading, total, progress):
+        for path, line in _lines(paths, options, total, progress):
             try:
                 value = _wire_bytes(line.value)  # a line that is no record is told as that, not as one without a key
                 sender.send(key_of(line), value)
@@ -223,7 +222,7 @@ def _total_bytes(paths: Sequence[str | Path], format: str | None) -> int | None:
 
 def _lines(
     paths: Sequence[str | Path],
-    reading: dict[str, Any],
+    options: ReadOptions,
     total: int | None,
     progress: Callable[[int, int | None], None] | None,
 ) -> Iterator[tuple[str | Path, Line]]:
@@ -231,7 +230,7 @@ def _lines(
     before = 0
     for path in paths:
         with opened_file(Path(path)) as raw:
-            lines = files.lines(path, **reading, opened=raw)
+            lines = files.lines(path, options, opened=raw)
             for count, line in enumerate(lines):
                 if progress is not None and count % _SLICE == 0 and raw.seekable():
                     progress(before + raw.tell(), total)

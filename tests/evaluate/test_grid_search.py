@@ -14,6 +14,7 @@ from palearn import datasets, records
 from palearn.errors import ConfigError, LearnerError
 from palearn.evaluate.grid_search import Plan, Tried, candidates, configuration, ends, grid, search
 from palearn.evaluate.prequential import Examples, settings_of
+from palearn.files.options import ReadOptions
 from palearn.records import Record
 
 N = 3000
@@ -32,7 +33,7 @@ def file(people: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def plan(source: object, learners: list[str], grids: dict[str, list[object]], **more: object) -> Plan:
-    examples = Examples(source, **{name: more.pop(name) for name in ("key",) if name in more})
+    examples = Examples(source, ReadOptions(key=more.pop("key", None)))
     return Plan(examples, settings_of(), candidates(learners, grids), **more)
 
 

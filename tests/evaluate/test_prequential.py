@@ -10,6 +10,7 @@ import pytest
 import palearn
 from palearn.errors import ConfigError, LearnerError, PalearnError
 from palearn.evaluate.prequential import Examples, evaluate, held_out, race, settings_of
+from palearn.files.options import ReadOptions
 from palearn.learners import Learner
 from palearn.records import Record
 
@@ -130,7 +131,7 @@ def test_wrong_options(options: dict[str, Any]) -> None:
 def test_learners_that_race_make_the_mistakes_that_each_makes_alone(tmp_path: Path) -> None:
     records = examples()
     learners = [Learner(name, name) for name in ("pa1", "arow", "perceptron")]
-    found = race(Examples(records, key="user"), settings_of(), learners, piece=7)
+    found = race(Examples(records, ReadOptions(key="user")), settings_of(), learners, piece=7)
     alone = [evaluate(records, learner.name, key="user") for learner in learners]
     for mine, other in zip(found.figures(per_key=True), alone, strict=True):
         assert mine.items() <= other.items()
@@ -174,8 +175,8 @@ def test_a_hold_out_is_scored_as_predict_one_does(task: str) -> None:
 
 def test_a_hold_out_of_keys_that_have_no_model() -> None:
     records = examples()
-    models = race(Examples(records[:1], key="user"), settings_of(), [Learner("pa1", "pa1")]).models
+    models = race(Examples(records[:1], ReadOptions(key="user")), settings_of(), [Learner("pa1", "pa1")]).models
     (key,) = models.keys
-    found = held_out(models, Examples(records, key="user"))
+    found = held_out(models, Examples(records, ReadOptions(key="user")))
     assert found["n"] == sum((record.features or {}).get(f"user={key}") == 1 for record in records)
     assert found["no_model"] == 60 - found["n"] > 0

@@ -86,7 +86,7 @@ def test_first_steps_have_the_figures_that_they_lead_to(tmp_path, monkeypatch):
     exec(compile(code, "deliveries.py", "exec"), {})
     told = re.search(r"([0-9.]+) % for `arow`,\s+([0-9.]+) % for `pa1`", page)
     assert told
-    examples = Examples("deliveries.csv", label="outcome", key="depot")
+    examples = Examples("deliveries.csv", files.ReadOptions(label="outcome", key="depot"))
     found = race(examples, settings_of(positive="late"), [Learner(name, name) for name in ("arow", "pa1")])
     assert tuple(f"{100 * x['error']:.1f}" for x in found.figures(per_key=False)) == told.groups()
     first = next(line.value for line in files.lines("deliveries.csv", label="outcome"))
