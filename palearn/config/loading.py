@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import yaml
 
-from palearn.config.schema import Config, KeyRule, learner_of
+from palearn.config.schema import Config, KafkaSource, KeyRule, learner_of
 from palearn.config.section import Section
 from palearn.config.topic_formats import form_faults, topic_faults
 from palearn.errors import ConfigError, LearnerError
@@ -103,7 +103,7 @@ def parse(tree: Any, overrides: Sequence[str] = (), *, where: str = "configurati
         except msgspec.ValidationError as error:
             faults.append(_sentence(error))
         else:
-            _check(config, faults)
+            faults += _check(config)
             if not faults:
                 return config
     raise ConfigError(f"{where}: " + "\n  ".join(faults))
@@ -129,43 +129,64 @@ def _learner_faults(tree: dict[str, Any], faults: list[str]) -> None:
         names.append(name)
 
 
-def _check(config: Config, faults: list[str]) -> None:
-    """What no single field's type can say."""
-    source, records = config.source, config.records
-    if (source.kafka is None) == (source.files is None):
+def _check(config: Config) -> list[str]:
+    """Return what no single field's type can say."""
+    faults: list[str] = []
+    if (config.source.kafka is None) == (config.source.files is None):
         faults.append("source: give kafka or files, one of the two")
+    if config.source.kafka is not None:
+        faults += _kafka_faults(config.source.kafka)
+    elif config.output.topics:
+        faults.append(f"output.{next(iter(config.output.topics))}.kafka: there is no source.kafka to say which cluster")
+    return faults + _record_faults(config) + _view_faults(config)
+
+
+def _kafka_faults(kafka: KafkaSource) -> list[str]:
+    faults = [f"starting_offsets: {fault}" for fault in [offsets_fault(kafka.starting_offsets)] if fault]
+    taken = {name: _TAKEN[name.lower()] for name in kafka.options if name.lower() in _TAKEN}
+    faults += [f"options.{name}: {instead}" for name, instead in taken.items()]
+    if kafka.access is not None:
+        faults += [f"access.{fault}" for fault in kafka.access.faults()]
+    return [f"source.kafka.{fault}" for fault in faults]
+
+
+def _record_faults(config: Config) -> list[str]:
+    records, kafka = config.records, config.source.kafka
+    faults = []
     if isinstance(records.key, KeyRule) and (records.key.field is None) == (records.key.constant is None):
-        faults.append("records.key: give 'record', {field: NAME} or {constant: TEXT}")
+        faults.append("key: give 'record', {field: NAME} or {constant: TEXT}")
     if records.positive is not None and records.task != "binary":
-        faults.append(f"records.positive is for the binary task, records.task is {records.task}")
-    if source.kafka is not None and (fault := offsets_fault(source.kafka.starting_offsets)):
-        faults.append(f"source.kafka.starting_offsets: {fault}")
-    if source.kafka is not None:
-        taken = {name: _TAKEN[name.lower()] for name in source.kafka.options if name.lower() in _TAKEN}
-        faults += [f"source.kafka.options.{name}: {instead}" for name, instead in taken.items()]
-    if source.kafka is not None and source.kafka.access is not None:
-        faults += [f"source.kafka.access.{fault}" for fault in source.kafka.access.faults()]
+        faults.append(f"positive is for the binary task, records.task is {records.task}")
     form = records.format, records.schema, records.message
-    faults += [f"records.{fault}" for fault in form_faults(*form)]
+    faults += form_faults(*form)
     for topic, own in records.topics.items():
-        faults += [f"records.topics.{topic}.{fault}" for fault in topic_faults(own, *form)]
-        if own.view is not None and own.view not in (records.views or ()):
-            faults.append(f"records.topics.{topic}.view: {own.view!r} is none of records.views {records.views or []}")
-        if source.kafka is not None and topic not in source.kafka.topics:
-            faults.append(f"records.topics.{topic}: source.kafka.topics has no such topic")
+        faults += [f"topics.{topic}.{fault}" for fault in topic_faults(own, *form)]
+        if kafka is not None and topic not in kafka.topics:
+            faults.append(f"topics.{topic}: source.kafka.topics has no such topic")
+    return [f"records.{fault}" for fault in faults]
+
+
+def _view_faults(config: Config) -> list[str]:
+    """Return what is wrong with the views, and with the topics and learners that name them."""
+    views, faults = list(config.records.views or ()), []
     try:
-        check_views(list(records.views or ()))
+        check_views(views)
     except LearnerError as error:
         faults.append(f"records.views: {error}")
-    if config.output.topics and source.kafka is None:
-        faults.append(f"output.{next(iter(config.output.topics))}.kafka: there is no source.kafka to say which cluster")
-    for i, learner in enumerate(config.make_learners()):
-        if learner.view is not None and learner.view not in (records.views or ()):
-            faults.append(f"learners.{i}.view: {learner.view!r} is none of records.views {records.views or []}")
-        if learner.row.views and len(records.views or ()) < 2:
+    learners = config.make_learners()
+    named = {f"records.topics.{topic}": own.view for topic, own in config.records.topics.items()}
+    named |= {f"learners.{i}": learner.view for i, learner in enumerate(learners)}
+    faults += [
+        f"{place}.view: {view!r} is none of records.views {views}"
+        for place, view in named.items()
+        if view is not None and view not in views
+    ]
+    for i, learner in enumerate(learners):
+        if learner.row.views and len(views) < 2:
             faults.append(f"learners.{i}: {learner.algorithm} needs two views or more; set records.views: [A, B]")
-        if learner.params.get("as_printed") and learner.row.views and len(records.views or ()) > 2:
+        if learner.params.get("as_printed") and learner.row.views and len(views) > 2:
             faults.append(f"learners.{i}: as_printed is the paper's algorithm for two views; set records.views: [A, B]")
+    return faults
 
 
 _TOPICS = "name the topics in source.kafka.topics"

@@ -118,77 +118,114 @@ def _rank(rows, i, step, classes, scores, loss, order, out):  # type: ignore[no-
 def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
     """Score, then learn, each row with one block of weights, and one covariance, a class."""
     most = layout.blocks.max() if layout.blocks.size else 0
-    full = step.covariance == FULL
     scores, loss, v, tau = np.zeros(most), np.zeros(most), np.zeros(most), np.zeros(most)
-    order = np.zeros(most, np.int64)
+    order, changed = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    full = step.covariance == FULL
     shape = (most if full else 0, layout.features.max() if full and most else 0)
     f, g, b = np.empty(shape), np.empty(shape), np.empty(shape[1])
     for i in range(rows.key.size):
-        k, y = rows.key[i], rows.y[i]
-        start, blocks, features = layout.start[k], layout.blocks[k], layout.features[k]
         classes = _score_classes(rows, i, layout, w, scores, out)
         count = _rank(rows, i, step, classes, scores, loss, order, out)
         if count == 0:
             continue
-        # With one constraint only the two classes' blocks are involved, else all of them.
-        together = step.constraints > 1
-        low, high = rows.ptr[i], rows.ptr[i + 1]
-        size = features * (features + 1) // 2
-        usable_all = True
-        total_v = 0.0
-        for c in range(classes):
-            if together or c == y or c == order[0]:
-                if full:
-                    at = layout.packed[k] + c * size
-                    factored_covariance.times(sigma, at, features, rows.slot, rows.value, low, high, 1, 0, f[c])
-                    v[c] = factored_covariance.project(sigma, at, features, f[c], g[c])
-                else:
-                    v[c] = square(rows, i, sigma, start, blocks, c, step.covariance)
-                usable_all = usable_all and usable(v[c])
-                total_v += v[c]
-        if not (usable_all and usable(total_v)):
+        y = rows.y[i]
+        blocks = changed[: _changed(step, classes, y, order[0], changed)]
+        total_v = _project_classes(rows, i, layout, sigma, step, blocks, f, g, v)
+        if not usable(total_v):
             continue
-        weight = rows.weight[i]
-        if step.rule != PASSIVE_AGGRESSIVE:
-            total, r = step_size(step, 1.0 - loss[order[0]], total_v, weight)
-            tau[order[0]] = total
-        else:
-            cap, q = step.cap * weight, step.q / weight
-            if step.printed == EXACT:
-                total = support_classes(loss, v, order, count, v[y] + q, cap, tau)
-            else:
-                total = printed_support_classes(step.printed, loss, v[y], order, count, q, cap, tau)
-            r = step.r / weight if step.weigh_r else step.r
+        total, r = _class_steps(step, rows.weight[i], loss, v, y, order, count, total_v, tau)
         if not usable(total):
             continue
         out.updated[i] = True
         tau[y] = -total
-        learns = usable(r) and r + total_v < np.inf
-        if full:
-            for j in range(-1, count):
-                c = y if j < 0 else order[j]
-                if tau[c] != 0.0:
-                    factored_covariance.spread(sigma, layout.packed[k] + c * size, features, g[c], b)
-                    for m in range(features):
-                        w[start + m * blocks + c] -= tau[c] * b[m]
+        _move_classes(rows, i, layout, w, sigma, step, y, order[:count], tau, g, b)
+        if step.covariance != IDENTITY and usable(r) and r + total_v < np.inf:
+            _shrink_classes(rows, i, layout, sigma, step, blocks, v, total_v, r, f, g, b)
+
+
+@kernel
+def _changed(step, classes, y, wrong, changed):  # type: ignore[no-untyped-def]
+    """Write the classes whose blocks a step changes, ascending; returns how many.
+
+    With one constraint only the label's block and that of the wrong class are involved, else all of them.
+    """
+    count = 0
+    for c in range(classes):
+        if step.constraints > 1 or c == y or c == wrong:
+            changed[count] = c
+            count += 1
+    return count
+
+
+@kernel
+def _project_classes(rows, i, layout, sigma, step, blocks, f, g, v):  # type: ignore[no-untyped-def]
+    """Write v_c = x' Sigma_c x of the blocks; returns their sum, NaN where one of them is of no use."""
+    k = rows.key[i]
+    features = layout.features[k]
+    usable_all = True
+    total = 0.0
+    for c in blocks:
+        if step.covariance == FULL:
+            at = layout.packed[k] + c * (features * (features + 1) // 2)
+            low, high = rows.ptr[i], rows.ptr[i + 1]
+            factored_covariance.times(sigma, at, features, rows.slot, rows.value, low, high, 1, 0, f[c])
+            v[c] = factored_covariance.project(sigma, at, features, f[c], g[c])
         else:
-            for j in range(-1, count):
-                c = y if j < 0 else order[j]
-                if tau[c] != 0.0:
-                    move(rows, i, w, sigma, start, blocks, c, step.covariance, -tau[c])
-        if step.covariance == IDENTITY or not learns:
+            v[c] = square(rows, i, sigma, layout.start[k], layout.blocks[k], c, step.covariance)
+        usable_all = usable_all and usable(v[c])
+        total += v[c]
+    return total if usable_all else np.nan
+
+
+@kernel
+def _class_steps(step, weight, loss, v, y, order, count, total_v, tau):  # type: ignore[no-untyped-def]
+    """Write the steps of the wrong classes in ``order``; returns their sum and r, the noise of the shrinking."""
+    if step.rule != PASSIVE_AGGRESSIVE:
+        total, r = step_size(step, 1.0 - loss[order[0]], total_v, weight)
+        tau[order[0]] = total
+        return total, r
+    cap, q = step.cap * weight, step.q / weight
+    if step.printed == EXACT:
+        total = support_classes(loss, v, order, count, v[y] + q, cap, tau)
+    else:
+        total = printed_support_classes(step.printed, loss, v[y], order, count, q, cap, tau)
+    return total, step.r / weight if step.weigh_r else step.r
+
+
+@kernel
+def _move_classes(rows, i, layout, w, sigma, step, y, wrong, tau, g, b):  # type: ignore[no-untyped-def]
+    """Move the weights of the label's class, then of the wrong ones, each against its ``tau``."""
+    k = rows.key[i]
+    start, blocks, features = layout.start[k], layout.blocks[k], layout.features[k]
+    for j in range(-1, wrong.size):
+        c = y if j < 0 else wrong[j]
+        if tau[c] == 0.0:
             continue
-        for c in range(classes):
-            if together or c == y or c == order[0]:
-                if full:
-                    # The others' share of total_v counts as noise: r + v of this block is r + total_v.
-                    others = 0.0
-                    for d in range(classes):
-                        if d != c and (together or d == y or d == order[0]):
-                            others += v[d]
-                    factored_covariance.shrink(sigma, layout.packed[k] + c * size, features, f[c], g[c], r + others, b)
-                else:
-                    shrink(rows, i, sigma, start, blocks, c, step.covariance, total_v, r)
+        if step.covariance == FULL:
+            at = layout.packed[k] + c * (features * (features + 1) // 2)
+            factored_covariance.spread(sigma, at, features, g[c], b)
+            for m in range(features):
+                w[start + m * blocks + c] -= tau[c] * b[m]
+        else:
+            move(rows, i, w, sigma, start, blocks, c, step.covariance, -tau[c])
+
+
+@kernel
+def _shrink_classes(rows, i, layout, sigma, step, blocks, v, total_v, r, f, g, b):  # type: ignore[no-untyped-def]
+    """Shrink the covariances of the blocks by what one constraint over all of them says."""
+    k = rows.key[i]
+    features = layout.features[k]
+    for c in blocks:
+        if step.covariance == FULL:
+            # The others' share of total_v counts as noise: r + v of this block is r + total_v.
+            others = 0.0
+            for d in blocks:
+                if d != c:
+                    others += v[d]
+            at = layout.packed[k] + c * (features * (features + 1) // 2)
+            factored_covariance.shrink(sigma, at, features, f[c], g[c], r + others, b)
+        else:
+            shrink(rows, i, sigma, layout.start[k], layout.blocks[k], c, step.covariance, total_v, r)
 
 
 @kernel
@@ -245,30 +282,17 @@ def joint(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
     all_f, all_g, b = np.empty(size), np.empty(size), np.empty(size)
     gram = np.empty((most, most))
     for i in range(rows.key.size):
-        k, y = rows.key[i], rows.y[i]
-        start, blocks = layout.start[k], layout.blocks[k]
-        n, at = layout.features[k] * blocks, layout.joint[k]
+        k = rows.key[i]
         classes = _score_classes(rows, i, layout, w, scores, out)
         count = _rank(rows, i, step, classes, scores, loss, order, out)
         if count == 0:
             continue
-        low, high = rows.ptr[i], rows.ptr[i + 1]
-        # a_u = f(x, y) - f(x, u); f[u] = U'a_u, g[u] = D f[u], so that gram[u, t] = a_u' Sigma a_t = f[u].g[t].
-        usable_all = True
-        for j in range(count):
-            factored_covariance.times(sigma, at, n, rows.slot, rows.value, low, high, blocks, y, f[j])
-            factored_covariance.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, order[j], -1.0, f[j])
-            usable_all = usable_all and usable(factored_covariance.project(sigma, at, n, f[j], g[j]))
-            ranked[j] = loss[order[j]]
-        if not usable_all:
+        n, at, weight = layout.features[k] * layout.blocks[k], layout.joint[k], rows.weight[i]
+        if not _project_constraints(rows, i, layout, sigma, order[:count], f, g):
             continue
-        for u in range(count):
-            for t in range(u + 1):
-                total = 0.0
-                for m in range(n):
-                    total += f[u, m] * g[t, m]
-                gram[u, t] = gram[t, u] = total
-        weight = rows.weight[i]
+        for j in range(count):
+            ranked[j] = loss[order[j]]
+        _fill_gram(gram, f[:count, :n], g[:count, :n])
         total = solve_joint(gram, ranked, count, step.q / weight, step.cap * weight, tau)
         if not usable(total):
             continue
@@ -279,15 +303,49 @@ def joint(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
                 all_g[m] += tau[u] * g[u, m]
         factored_covariance.spread(sigma, at, n, all_g, b)
         for m in range(n):
-            w[start + m] += b[m]
-        r = step.r / weight if step.weigh_r else step.r
+            w[layout.start[k] + m] += b[m]
         if step.constraints > 1:
-            all_f[:n] = 0.0
-            for c in range(classes):
-                factored_covariance.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, c, 1.0, all_f)
-            v = factored_covariance.project(sigma, at, n, all_f, all_g)
+            v = _project_example(rows, i, layout, sigma, classes, all_f, all_g)
         else:
             all_f[:n], all_g[:n] = f[0, :n], g[0, :n]
             v = gram[0, 0]
+        r = step.r / weight if step.weigh_r else step.r
         if usable(v) and r + v < np.inf:
             factored_covariance.shrink(sigma, at, n, all_f, all_g, r, b)
+
+
+@kernel
+def _project_constraints(rows, i, layout, sigma, wrong, f, g):  # type: ignore[no-untyped-def]
+    """Write f = U'a and g = D f for a = f(x, y) - f(x, u) of every wrong class u; returns whether all are usable."""
+    k, y = rows.key[i], rows.y[i]
+    blocks, low, high = layout.blocks[k], rows.ptr[i], rows.ptr[i + 1]
+    n, at = layout.features[k] * blocks, layout.joint[k]
+    usable_all = True
+    for j in range(wrong.size):
+        factored_covariance.times(sigma, at, n, rows.slot, rows.value, low, high, blocks, y, f[j])
+        factored_covariance.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, wrong[j], -1.0, f[j])
+        usable_all = usable_all and usable(factored_covariance.project(sigma, at, n, f[j], g[j]))
+    return usable_all
+
+
+@kernel
+def _project_example(rows, i, layout, sigma, classes, f, g):  # type: ignore[no-untyped-def]
+    """Write f = U'a and g = D f for a, the sum of f(x, c) over all classes; returns a' Sigma a."""
+    k = rows.key[i]
+    blocks, low, high = layout.blocks[k], rows.ptr[i], rows.ptr[i + 1]
+    n, at = layout.features[k] * blocks, layout.joint[k]
+    f[:n] = 0.0
+    for c in range(classes):
+        factored_covariance.add_times(sigma, at, n, rows.slot, rows.value, low, high, blocks, c, 1.0, f)
+    return factored_covariance.project(sigma, at, n, f, g)
+
+
+@kernel
+def _fill_gram(gram, f, g):  # type: ignore[no-untyped-def]
+    """Write gram[u, t] = a_u' Sigma a_t = f[u].g[t]."""
+    for u in range(f.shape[0]):
+        for t in range(u + 1):
+            total = 0.0
+            for m in range(f.shape[1]):
+                total += f[u, m] * g[t, m]
+            gram[u, t] = gram[t, u] = total
