@@ -10,7 +10,7 @@ itself is dense: it costs as much as the key has features.
 
 import numpy as np
 
-from palearn.learners.jit import inlined, kernel
+from palearn.learners.jit import kernel
 from palearn.learners.sparse_ops import NO_LOSS, dot, sign_of, start_outcome, usable
 
 #: Columns of a key's counts: negative and positive examples in the means, steps taken.
@@ -45,15 +45,20 @@ def class_means(rows, layout, w, sums, counts, past, cap, q, gamma, queue, freez
                 sums[2 * (start + rows.slot[e]) + y] += rows.value[e]
         if not NO_LOSS < loss < np.inf:
             continue
-        held = min(count[2] + 1.0, float(queue))
-        if queue > 0:
-            for j in range(start, start + n):
-                past[j * queue + int(count[2]) % queue] = w[j]
+        negative, positive = 1.0 / max(count[0], 1.0), 1.0 / max(count[1], 1.0)
         mean_score = begin_score = 0.0
+        if queue > 0:
+            slot, held = int(count[2]) % queue, min(count[2] + 1.0, float(queue))
+            for j in range(n):
+                past[(start + j) * queue + slot] = w[start + j]
         for e in range(rows.ptr[i], rows.ptr[i + 1]):
-            j = start + rows.slot[e]
-            mean_score += _mean(sums, count, j) * rows.value[e]
-            begin_score += _begin(w, past, j, queue, held) * rows.value[e]
+            j, x = start + rows.slot[e], rows.value[e]
+            mean_score += (sums[2 * j + 1] * positive - sums[2 * j] * negative) * x
+            if queue > 0:
+                begin = 0.0
+                for p in range(int(held)):
+                    begin += past[j * queue + p]
+                begin_score += begin / held * x
         if queue == 0:
             begin_score = score
         pull = (1.0 - sign * begin_score) + gamma * (1.0 - sign * mean_score)
@@ -62,26 +67,16 @@ def class_means(rows, layout, w, sums, counts, past, cap, q, gamma, queue, freez
         if not np.isfinite(tau):
             continue
         for j in range(start, start + n):
-            w[j] = (_begin(w, past, j, queue, held) + gamma * _mean(sums, count, j)) / (1.0 + gamma)
+            begin = w[j]
+            if queue > 0:
+                begin = 0.0
+                for p in range(int(held)):
+                    begin += past[j * queue + p]
+                begin /= held
+            mean = sums[2 * j + 1] * positive - sums[2 * j] * negative
+            w[j] = (begin + gamma * mean) / (1.0 + gamma)
         for e in range(rows.ptr[i], rows.ptr[i + 1]):
             w[start + rows.slot[e]] += tau * sign * rows.value[e] / (1.0 + gamma)
         count[2] += 1.0
         out.updated[i] = True
         out.tau[i] = tau
-
-
-@inlined
-def _mean(sums, count, j):  # type: ignore[no-untyped-def]
-    """Return the mean of the positive examples less that of the negative ones, at weight j."""
-    return sums[2 * j + 1] * (1.0 / max(count[1], 1.0)) - sums[2 * j] * (1.0 / max(count[0], 1.0))
-
-
-@inlined
-def _begin(w, past, j, queue, held):  # type: ignore[no-untyped-def]
-    """Return where a step begins at weight j: the weight or, with a queue, the mean of the last ``held`` ones."""
-    if queue == 0:
-        return w[j]
-    total = 0.0
-    for p in range(int(held)):
-        total += past[j * queue + p]
-    return total / held

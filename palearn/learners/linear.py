@@ -7,7 +7,7 @@ weights of all classes. Arrays are changed in place.
 import numpy as np
 
 from palearn.learners import factored_covariance
-from palearn.learners.jit import kernel
+from palearn.learners.jit import inlined, kernel
 from palearn.learners.sparse_ops import (
     FULL,
     IDENTITY,
@@ -143,7 +143,7 @@ def multiclass(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-de
             _shrink_classes(rows, i, layout, sigma, step, blocks, v, total_v, r, f, g, b)
 
 
-@kernel
+@inlined
 def _changed(step, classes, y, wrong, changed):  # type: ignore[no-untyped-def]
     """Write the classes whose blocks a step changes, ascending; returns how many.
 
@@ -157,7 +157,7 @@ def _changed(step, classes, y, wrong, changed):  # type: ignore[no-untyped-def]
     return count
 
 
-@kernel
+@inlined
 def _project_classes(rows, i, layout, sigma, step, blocks, f, g, v):  # type: ignore[no-untyped-def]
     """Write v_c = x' Sigma_c x of the blocks; returns their sum, NaN where one of them is of no use."""
     k = rows.key[i]
@@ -177,7 +177,7 @@ def _project_classes(rows, i, layout, sigma, step, blocks, f, g, v):  # type: ig
     return total if usable_all else np.nan
 
 
-@kernel
+@inlined
 def _class_steps(step, weight, loss, v, y, order, count, total_v, tau):  # type: ignore[no-untyped-def]
     """Write the steps of the wrong classes in ``order``; returns their sum and r, the noise of the shrinking."""
     if step.rule != PASSIVE_AGGRESSIVE:
@@ -192,7 +192,7 @@ def _class_steps(step, weight, loss, v, y, order, count, total_v, tau):  # type:
     return total, step.r / weight if step.weigh_r else step.r
 
 
-@kernel
+@inlined
 def _move_classes(rows, i, layout, w, sigma, step, y, wrong, tau, g, b):  # type: ignore[no-untyped-def]
     """Move the weights of the label's class, then of the wrong ones, each against its ``tau``."""
     k = rows.key[i]
@@ -210,7 +210,7 @@ def _move_classes(rows, i, layout, w, sigma, step, y, wrong, tau, g, b):  # type
             move(rows, i, w, sigma, start, blocks, c, step.covariance, -tau[c])
 
 
-@kernel
+@inlined
 def _shrink_classes(rows, i, layout, sigma, step, blocks, v, total_v, r, f, g, b):  # type: ignore[no-untyped-def]
     """Shrink the covariances of the blocks by what one constraint over all of them says."""
     k = rows.key[i]
@@ -314,7 +314,7 @@ def joint(rows, layout, w, sigma, step, out):  # type: ignore[no-untyped-def]
             factored_covariance.shrink(sigma, at, n, all_f, all_g, r, b)
 
 
-@kernel
+@inlined
 def _project_constraints(rows, i, layout, sigma, wrong, f, g):  # type: ignore[no-untyped-def]
     """Write f = U'a and g = D f for a = f(x, y) - f(x, u) of every wrong class u; returns whether all are usable."""
     k, y = rows.key[i], rows.y[i]
@@ -328,7 +328,7 @@ def _project_constraints(rows, i, layout, sigma, wrong, f, g):  # type: ignore[n
     return usable_all
 
 
-@kernel
+@inlined
 def _project_example(rows, i, layout, sigma, classes, f, g):  # type: ignore[no-untyped-def]
     """Write f = U'a and g = D f for a, the sum of f(x, c) over all classes; returns a' Sigma a."""
     k = rows.key[i]
@@ -340,7 +340,7 @@ def _project_example(rows, i, layout, sigma, classes, f, g):  # type: ignore[no-
     return factored_covariance.project(sigma, at, n, f, g)
 
 
-@kernel
+@inlined
 def _fill_gram(gram, f, g):  # type: ignore[no-untyped-def]
     """Write gram[u, t] = a_u' Sigma a_t = f[u].g[t]."""
     for u in range(f.shape[0]):

@@ -226,8 +226,21 @@ def agreeing_views(views, layout, w, cap, gamma, multiclass, printed, tie, out):
     first = views[0]
     for i in range(first.key.size):
         k, y, known = first.key[i], first.y[i], first.known[i]
+        start, blocks = layout.start[k], layout.blocks[k]
         classes = max(known, y + 1) if multiclass else 1
-        present = order[: _score_views(views, i, layout, w, classes, norm, order, scores, mean)]
+        held = 0
+        for v in range(count):
+            norm[v] = views[v].norm[i]
+            if norm[v] > 0.0:
+                order[held] = v
+                held += 1
+        present = order[:held]
+        for c in range(classes):
+            total = 0.0
+            for v in present:
+                scores[v, c] = dot(views[v], i, w, start, blocks, c)
+                total += scores[v, c]
+            mean[c] = finite(total / held) if held else 0.0
         if multiclass:
             compared = start_classes(out, i, mean, known)
         else:
@@ -237,16 +250,23 @@ def agreeing_views(views, layout, w, cap, gamma, multiclass, printed, tie, out):
             out.difference[i] = _disagreement(scores, present, compared)
         if y < 0:
             continue
-        wrong = _strongest_wrong(mean, classes, y) if multiclass else 0
-        if wrong < 0:
-            continue
-        sign = 1.0 if multiclass else 2.0 * y - 1.0
-        loss = 1.0 - (mean[y] - mean[wrong]) if multiclass else 1.0 - sign * mean[0]
+        wrong = -1
+        sign = 1.0
+        if multiclass:
+            for c in range(classes):
+                if c != y and (wrong < 0 or mean[c] > mean[wrong]):
+                    wrong = c
+            if wrong < 0:
+                continue
+            loss = 1.0 - (mean[y] - mean[wrong])
+        else:
+            sign = 2.0 * y - 1.0
+            loss = 1.0 - sign * mean[0]
         out.hinge[i] = max(0.0, loss)
-        usable_all = present.size > 0
+        usable_all = True
         for v in present:
             usable_all = usable_all and usable(norm[v])
-        if not (first.learn[i] and NO_LOSS < loss < np.inf and usable_all):
+        if not (first.learn[i] and NO_LOSS < loss < np.inf and usable_all and held > 0):
             continue
         for v in present:
             # A step along f(x, y) - f(x, wrong) has twice the squared norm of x.
@@ -260,39 +280,9 @@ def agreeing_views(views, layout, w, cap, gamma, multiclass, printed, tie, out):
         if not usable_all:
             continue
         out.updated[i] = moved
-        start, blocks = layout.start[k], layout.blocks[k]
         for v in present:
             if multiclass:
                 move(views[v], i, w, w, start, blocks, y, IDENTITY, moves[v])
                 move(views[v], i, w, w, start, blocks, wrong, IDENTITY, -moves[v])
             else:
                 move(views[v], i, w, w, start, 1, 0, IDENTITY, moves[v] * sign)
-
-
-@kernel
-def _score_views(views, i, layout, w, classes, norm, order, scores, mean):  # type: ignore[no-untyped-def]
-    """Score the classes in every view that has features, and their mean; returns how many views, listed in order."""
-    k = views[0].key[i]
-    held = 0
-    for v in range(len(views)):
-        norm[v] = views[v].norm[i]
-        if norm[v] > 0.0:
-            order[held] = v
-            held += 1
-    for c in range(classes):
-        total = 0.0
-        for v in order[:held]:
-            scores[v, c] = dot(views[v], i, w, layout.start[k], layout.blocks[k], c)
-            total += scores[v, c]
-        mean[c] = finite(total / held) if held else 0.0
-    return held
-
-
-@kernel
-def _strongest_wrong(mean, classes, y):  # type: ignore[no-untyped-def]
-    """Return the class of the highest mean besides ``y``, -1 where there is none."""
-    wrong = -1
-    for c in range(classes):
-        if c != y and (wrong < 0 or mean[c] > mean[wrong]):
-            wrong = c
-    return wrong
