@@ -51,11 +51,17 @@ demo: setup check-java ## Stream a real data set through a real Kafka, then repl
 demo-two-view: setup check-java ## Stream examples in parts: two views and late labels, from three topics
 	@$(BIN)/palearn demo-two-view
 
-# Half of the time of most tests is waiting for processes, so three at a time keep two cores busy; in the order of their
-# files, as the long ones would come last, one after the other, if those with the fewest tests did.
+# Half of the time of most tests is waiting for processes, so three at a time keep two cores busy; in the order of
+# tests/conftest.py, as the long files would come last if those with the fewest tests did.
+PYTEST = $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
 .PHONY: test
-test: setup check-java ## Run every test
-	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+test: setup check-java ## Run the tests, without those that start, kill and starve whole jobs
+	@$(PYTEST) -m "not slow"
+
+.PHONY: test-all
+test-all: setup check-java ## Run every test
+	@$(PYTEST)
 
 .PHONY: lint
 lint: setup ## Check style, format and types

@@ -34,10 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.basetemp = str(MEMORY / f"palearn-tests-{os.getpid()}")
 
     _forget_stale_kernels()
-    if getattr(config.option, "numprocesses", None):  # of the process that has no tests of its own
+    # Of the process that has no tests of its own. Without the slow tests too few JVMs start to be worth the archives.
+    if getattr(config.option, "numprocesses", None) and "not slow" not in config.option.markexpr:
         _make_archives(config)
     for name in archives.FILES:
         os.environ.setdefault(name, archives.ONCE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that start processes: at the end, alone, they would leave the other workers idle."""
+    whole_jobs = {item.path for item in items if item.get_closest_marker("slow")}
+    processes = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("kafka")}
+    items.sort(key=lambda item: (item.path not in whole_jobs, item.path not in processes))
 
 
 def _make_archives(config: pytest.Config) -> None:

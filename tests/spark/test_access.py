@@ -36,7 +36,7 @@ from tests.secure import MARK, PLAIN_PASSWORD, PLAIN_USER, Secure
 from tests.spark.conftest import assert_same_outputs, config, consume, make_topic, people, stream, write_lines
 from tests.spark.test_jobs import submit
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 COUNT = 600
 TOPIC = "people"

@@ -15,7 +15,7 @@ from palearn.records import Record
 from palearn.spark import operator
 from tests.spark.conftest import STATUSES, config, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 Property = Callable[[str, Any], None]
 

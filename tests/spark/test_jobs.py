@@ -78,6 +78,7 @@ LINE = re.compile(
 ERROR = re.compile(r"([\w-]+) (\d\.\d{4}) \(all (\d\.\d{4})\)")
 
 
+@pytest.mark.slow
 def test_the_jobs_stream_and_replay_with_a_line_a_batch(broker: str, adult: str, tmp_path: Path) -> None:
     path = write_config(broker, adult, tmp_path, "source.kafka.max_offsets_per_trigger=800")
     status, printed = finish(submit("stream", "--config", str(path)), tmp_path)
@@ -129,6 +130,7 @@ def test_a_wrong_configuration_is_told_without_starting_spark(tmp_path: Path) ->
     assert "Traceback" not in printed
 
 
+@pytest.mark.slow
 def test_spark_without_the_connector_is_told_what_to_add(broker: str, topic: str, tmp_path: Path) -> None:
     path = write_config(broker, topic, tmp_path)
     status, printed = finish(submit("stream", "--config", str(path), packages=None), tmp_path)

@@ -35,7 +35,7 @@ from tests.spark.conftest import (
 )
 from tests.spark.test_store import IMPATIENT
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
 #: A batch every tenth of a second, for jobs that run until they are stopped.
 GOING = "trigger.processing_time=100 milliseconds"

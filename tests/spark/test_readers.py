@@ -25,7 +25,7 @@ from tests.spark.conftest import (
 from tests.spark.killing import kill_job
 from tests.spark.test_jobs import start_job, wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
 #: Some twelve batches.
 COUNT, MOST = 600, "source.kafka.max_offsets_per_trigger=50"

@@ -51,6 +51,7 @@ def shape(buckets: int, partitions: int, most: int = 100_000) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("buckets", "partitions", "most"), SHAPES)
 def test_models_and_mistakes_do_not_depend_on_how_the_work_is_cut(
     broker: str, adult: str, adult_messages: list[Message], tmp_path: Path, buckets: int, partitions: int, most: int
