@@ -48,7 +48,7 @@ demo: setup check-java ## Stream a real data set through a real Kafka, then repl
 	@$(BIN)/palearn demo
 
 .PHONY: demo-two-view
-demo-two-view: setup check-java ## Stream examples in parts: two views and late labels, from three topics
+demo-two-view: setup check-java ## Stream two views and delayed labels from three topics, and join them
 	@$(BIN)/palearn demo-two-view
 
 # Half of the time of most tests is waiting for processes, so three at a time keep two cores busy; in the order of
@@ -123,7 +123,7 @@ clean: ## Remove .venv, builds and caches
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: lock
-lock: ## Resolve the dependencies anew and write the lock files (needs uv)
+lock: ## Resolve the dependencies again and write the lock files (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: pip install uv" >&2; exit 1; }
 	uv pip compile $(LOCK_OPTIONS) --upgrade --extra dev pyproject.toml --output-file requirements.lock
 	uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \

@@ -111,8 +111,8 @@ def test_readme_records_and_configuration_are_valid():
     assert [learner.name for learner in config.make_learners()] == ["arow", "careful"]
 
 
-def test_parts_records_and_configuration_are_valid():
-    text = (ROOT / "docs/parts.md").read_text(encoding="utf-8")
+def test_join_records_and_configuration_are_valid():
+    text = (ROOT / "docs/join.md").read_text(encoding="utf-8")
     (lines,) = blocks("json", text)
     features, label = [decode_value(line.encode()) for line in lines.splitlines()]
     assert features.id == label.id
