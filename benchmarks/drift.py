@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import SEED, environment, show
-from palearn.evaluate.prequential import Examples, race, settings_of
+from palearn.evaluate.prequential import Examples, compare, settings_of
 from palearn.files.options import ReadOptions
 from palearn.learners import Learner
 from palearn.records import Record
@@ -55,11 +55,11 @@ def learners() -> list[Learner]:
 def measured(examples: Examples, plot: Path | None) -> dict[str, Any]:
     """Return each learner's error and drifts on a stream; draw the error so far of those with the usual threshold."""
     made = learners()
-    found = race(examples, settings_of(), made, piece=200)
+    found = compare(examples, settings_of(), made, piece=200)
     if plot is not None:
         shown = [i for i, x in enumerate(made) if "20" not in x.name]
         curve = [(n, [mistakes[i] for i in shown]) for n, mistakes in found.curve]
-        plots.race(curve, [made[i].name for i in shown], plot)
+        plots.errors_so_far(curve, [made[i].name for i in shown], plot)
     return {
         x["learner"]: {"error": round(x["error"], 4), "drifts": x.get("drifts")} for x in found.figures(per_key=False)
     }

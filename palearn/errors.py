@@ -88,7 +88,7 @@ EXTRAS = {
 
 
 def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """Return what to tell of a module that is not there, if an extra brings it."""
+    """Return the message for a module that is missing, if an extra brings it."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None

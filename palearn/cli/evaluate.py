@@ -32,7 +32,7 @@ from palearn.report.terminal_table import Column, Sheet, count
 
 if TYPE_CHECKING:
     from palearn.evaluate.grid_search import Tried
-    from palearn.evaluate.prequential import Examples, Race
+    from palearn.evaluate.prequential import Comparison, Examples
     from palearn.learners import Learner
     from palearn.models.keyed import Models
     from palearn.models.state import Settings
@@ -91,14 +91,14 @@ def evaluate(
         usage("standard input can be read once: write it to a file for --repeats")
     kinds = column_kinds(path, reading, quiet=json)
     examples = trials.Examples(path, reading, epochs, shuffle)
-    races = [
+    passes = [
         _watched(
             examples._replace(shuffle=None if shuffle is None else shuffle + i), settings, chosen, plot is not None
         )
         for i in range(repeats)
     ]
-    report = _report(races, per_key=reading.key is not None)
-    used = report["pending"] or report["duplicate"] or report["expired"] or races[-1].models.counts[:, N_SEEN].any()
+    report = _report(passes, per_key=reading.key is not None)
+    used = report["pending"] or report["duplicate"] or report["expired"] or passes[-1].models.counts[:, N_SEEN].any()
     if report["rejected"] and not used:
         again = path != STDIN  # which is read once
         fault = trials.first_fault(examples, settings, chosen) if again else ", ".join(report["reasons"])
@@ -106,7 +106,7 @@ def evaluate(
     if holdout is not None:
         same = {name: kind for name, kind in kinds.items() if kind in ("number", "text", "boolean")}
         test = examples._replace(source=holdout, epochs=1, shuffle=None, reading=reading.but(columns=same))
-        report["holdout"] = trials.held_out(races[-1].models, test)
+        report["holdout"] = trials.held_out(passes[-1].models, test)
     if json:
         print_json(report if len(chosen) > 1 else _single(report))
     else:
@@ -114,7 +114,7 @@ def evaluate(
     if plot is not None:  # last: where it cannot be drawn, the figures are there
         from palearn.report import plots
 
-        plots.race(races[-1].curve, [x.name for x in chosen], plot)
+        plots.errors_so_far(passes[-1].curve, [x.name for x in chosen], plot)
 
 
 def _settings(task: str, bias: bool, positive: str | None, views: str | None) -> "Settings":
@@ -143,9 +143,9 @@ def _learners(names: list[str], params: dict[str, Any], task: str, tie: str, dri
     return [Learner(name, name, task=task, tie=tie, options=options[name], drift=told) for name in names]
 
 
-def _watched(examples: "Examples", settings: "Settings", learners: "list[Learner]", fine: bool) -> "Race":
-    """Let learners race under a progress bar with the best error so far; ``fine``: with a curve that can be drawn."""
-    from palearn.evaluate.prequential import PIECE, race
+def _watched(examples: "Examples", settings: "Settings", learners: "list[Learner]", fine: bool) -> "Comparison":
+    """Compare learners under a progress bar with the best error so far; ``fine``: with a curve that can be drawn."""
+    from palearn.evaluate.prequential import PIECE, compare
     from palearn.models.counters import MISTAKES, N
 
     with progress("examples", passing=True) as bar:
@@ -158,13 +158,17 @@ def _watched(examples: "Examples", settings: "Settings", learners: "list[Learner
             told = f"error of {learners[best].name} {mistakes[best] / max(1, n):.4f}"
             bar.update(task, description=told if len(learners) == 1 else f"{told}, the best", completed=n)
 
-        return race(examples, settings, learners, piece=500 if fine else PIECE, watch=watch)
+        return compare(examples, settings, learners, piece=500 if fine else PIECE, watch=watch)
 
 
-def _report(races: "list[Race]", *, per_key: bool) -> dict[str, Any]:
-    report = {"learners": races[-1].figures(per_key=per_key), **races[-1].account(), "no_change": races[-1].no_change}
-    if len(races) > 1:
-        errors = [[x["error"] for x in race.figures(per_key=False)] for race in races]
+def _report(passes: "list[Comparison]", *, per_key: bool) -> dict[str, Any]:
+    report = {
+        "learners": passes[-1].figures(per_key=per_key),
+        **passes[-1].account(),
+        "no_change": passes[-1].no_change,
+    }
+    if len(passes) > 1:
+        errors = [[x["error"] for x in one.figures(per_key=False)] for one in passes]
         for i, figures in enumerate(report["learners"]):
             own = [row[i] for row in errors if row[i] is not None]
             figures["errors"] = own
@@ -289,7 +293,9 @@ def search(
     positive: Positive = None,
     tie: Tie = "negative",
     views: Views = None,
-    done: Annotated[Path | None, typer.Option(help="Note what is done in this file, and go on from it.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Keep the candidates' results in this file, and skip those in it.")
+    ] = None,
     write: Annotated[Path | None, typer.Option(help="Write the configuration's learners block to this file.")] = None,
     *,
     reading: ReadOptions,
@@ -314,8 +320,8 @@ def search(
     )
     with progress("candidates", passing=True) as bar:
         bar_task = bar.add_task("searching", total=len(plan.candidates))
-        found = searching.search(plan, done=done, progress=lambda n, _: bar.update(bar_task, completed=n))
-    if not found[0].chose_n:
+        found = searching.search(plan, resume=resume, progress=lambda n, _: bar.update(bar_task, completed=n))
+    if not found[0].tune_n:
         raise FileFormatError(
             f"{file}: no record with a label can be used, so nothing can be chosen; palearn evaluate says more"
         )
@@ -334,16 +340,16 @@ def _show_found(found: "list[Tried]", block: str) -> None:
 
     print_rows(
         [{name: _cell(value) for name, value in _tried(x).items()} for x in found[:10]],
-        numbers=("chose_n", "chose_error", "n", "error"),
+        numbers=("tune_n", "tune_error", "test_n", "test_error"),
     )
     best = found[0]
-    rest = f"on the {best.n:,} after them, which chose nothing, it is {best.error:.4f}" if best.n else "none is left"
+    rest = f"on the {best.n:,} after them (hold-out) {best.error:.4f}" if best.n else "no example is held out"
     console.print(
-        f"chosen by its error on the first {best.chose_n:,} labelled examples ({best.chose_error:.4f}); {rest}",
+        f"error of the best on the first {best.tune_n:,} labelled examples (tuning) {best.tune_error:.4f}; {rest}",
         highlight=False,
     )
     for name, end in searching.ends(found).items():
-        told = f"{name}={best.params[name]:g} is the {end} that was tried; a better one may lie beyond: --grid {name}=…"
+        told = f"{name}={best.params[name]:g} is the {end} value tried; a better one may lie beyond: --grid {name}=…"
         console.print(told, markup=False, highlight=False)
     console.print()
     console.print(block, markup=False, highlight=False)
@@ -353,10 +359,10 @@ def _tried(x: "Tried") -> dict[str, Any]:
     return {
         "learner": x.algorithm,
         "params": x.params,
-        "chose_n": x.chose_n,
-        "chose_error": x.chose_error,
-        "n": x.n,
-        "error": x.error,
+        "tune_n": x.tune_n,
+        "tune_error": x.tune_error,
+        "test_n": x.n,
+        "test_error": x.error,
     }
 
 

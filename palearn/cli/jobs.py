@@ -242,7 +242,7 @@ def compact(
     latest: Annotated[list[str], typer.Option(help="Forget the history of this table: models, metrics.")] = [],  # noqa: B006
     json: Json = False,
 ) -> None:
-    """Make one file of each old batch's files; the job may run meanwhile."""
+    """Compact each old batch's files to one; the job may run meanwhile."""
     from palearn.tables.compaction import compact as run
 
     found = run(out, keep=keep, latest=latest)
@@ -250,7 +250,7 @@ def compact(
         print_json(found)
         return
     console.print(
-        f"{found.files_before:,} files of old batches are {found.files_after:,} now; {found.rows_dropped:,} rows that "
-        "newer ones replace are gone",
+        f"compacted {found.files_before:,} files to {found.files_after:,}; dropped {found.rows_dropped:,} rows that "
+        "newer ones replace",
         highlight=False,
     )

@@ -43,7 +43,7 @@ def models(
 ) -> None:
     """Show which keys have models, a key's strongest weights, or where two models differ most.
 
-    Where a learner keeps variances, "deviations" is a weight over its standard deviation: how sure the learner is that
+    Where a learner keeps variances, "z_score" is a weight over its standard deviation: how sure the learner is that
     it is not 0. Of two models, "difference" is the weight of the second, "other", less that of the first.
     """
     from palearn.tables import weights
@@ -72,7 +72,7 @@ def models(
         hidden = (
             {"variance", "other_variance"}
             if other is not None
-            else {name for name in ("variance", "deviations") if all(row.get(name) is None for row in rows)}
+            else {name for name in ("variance", "z_score") if all(row.get(name) is None for row in rows)}
         )
         print_rows([{k: "-" if v is None else v for k, v in row.items() if k not in hidden} for row in rows])
 

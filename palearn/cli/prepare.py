@@ -1,4 +1,4 @@
-"""What first use would otherwise wait for: jars from Maven Central, kernels compiled by numba."""
+"""Fetch jars from Maven Central and compile numba's kernels ahead of the first use."""
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ Report = Callable[[str, int, int], None]
 
 
 def prepare(report: Report) -> None:
-    """Fetch what the installed extras need, and compile; ``report(what, done, total)`` is told of each step."""
+    """Fetch what the installed extras need, and compile; ``report(what, done, total)`` is called at each step."""
     if find_spec("jgo") is not None:
         from palearn.kafka.jars import kafka_jars
 

@@ -165,6 +165,6 @@ def log_to_stderr() -> None:
 def _is_not_of_py4j(entry: logging.LogRecord) -> bool:
     """Leave out what py4j logs, by its own loggers and by the root: a traceback at every Ctrl-C.
 
-    What Java answers is told by whoever asked.
+    The caller reports what Java answers.
     """
     return "py4j" not in Path(entry.pathname).parts

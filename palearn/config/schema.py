@@ -42,7 +42,7 @@ class KafkaSource(Section, frozen=True):
 
     @property
     def client_options(self) -> dict[str, str]:
-        """What any Java client of the cluster needs: its address and the options that let one in."""
+        """What any Java client of the cluster needs: its address and the security settings."""
         given = {name.removeprefix("kafka."): self.spark_options[name] for name in self.java_access}
         access = {} if self.access is None else self.access.java_options()
         return {"bootstrap.servers": self.bootstrap_servers, **access, **given}
@@ -226,7 +226,7 @@ class Config(Section, frozen=True):
         return BucketConfig(self.settings, learners, state.max_keys, tables, self.join, forms)
 
     def make_learners(self) -> list[Learner]:
-        """Return the learners that race on the stream."""
+        """Return the stream's learners."""
         return [learner_of(item, self.records.task) for item in self.learners]
 
     @property

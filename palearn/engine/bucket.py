@@ -1,8 +1,8 @@
 """A bucket of keys: records in, new bytes and result rows out. No Spark here, no clock and no randomness.
 
-The stream, the batch replay, ``evaluate`` and the tests all call :class:`Bucket`, which is why they agree to
-the last bit. A bucket takes its records in the order of (topic, partition, offset), whatever order they
-arrive in, and every record meets exactly one status: learned, scored, or rejected with a reason.
+The stream, the batch replay, ``evaluate`` and the tests all call :class:`Bucket`, which is why their results are
+bit-identical. A bucket takes its records in the order of (topic, partition, offset), whatever order they
+arrive in, and every record gets exactly one status: learned, scored, or rejected with a reason.
 """
 
 from collections.abc import Iterator, Mapping
@@ -222,7 +222,7 @@ class Bucket:
             np.maximum.at(models.counts[:, LAST_SEEN], keys, began + np.searchsorted(run, found.kept))
 
     def _learn_rows(self, chunk: Chunk, accepted: Accepted, flat: Flat, found: JoinResult, seen: IntArray) -> None:
-        """Learn the rows of assembled examples; ``seen`` is the reading of the clock at each."""
+        """Learn the rows of joined examples; ``seen`` is the reading of the clock at each."""
         models, settings = self.models, self.plan.settings
         keys = [accepted.key[i] for i in found.at]
         key = np.fromiter(map(models.index.__getitem__, keys), np.int64, len(keys))
@@ -273,7 +273,7 @@ class Bucket:
     def _count(
         self, chunk: Chunk, at: IntArray, key: IntArray, y: IntArray, seen: IntArray, outcomes: list[Outcome]
     ) -> None:
-        """Write down where each key's last record stands, row ``at`` of the chunk, and the mistakes."""
+        """Store the position of each key's last processed record, row ``at`` of the chunk, and the mistakes."""
         models, summary = self.models, self.summary
         last = np.flatnonzero(np.append(key[1:] != key[:-1], True))
         keys, places, counts = key[last], at[last], models.counts
@@ -291,7 +291,7 @@ class Bucket:
             summary.updates[learner.name] += int(out.updated.sum())
 
     def _note_drifts(self, chunk: Chunk, at: IntArray, key: IntArray, drifts: list[Drift]) -> None:
-        """Write down where learners told of a drift: rows of the chunk ``at``."""
+        """Store the detected drifts: rows of the chunk ``at``."""
         for i, row, examples in drifts:
             learner, place, name = self.plan.learners[i], int(at[row]), self.models.keys[key[row]]
             assert learner.drift is not None
@@ -350,7 +350,7 @@ def _joined(
 
 
 def _earlier(more: Mapping[int, More], place: IntArray, known: IntArray, learners: int) -> Earlier | None:
-    """Return the rows whose score is one that their example had; ``place`` is where a row of the run stands."""
+    """Return the rows whose score is one that their example had; ``place`` is a row's position in the chunk."""
     given = {row: x.pending for row, x in more.items() if x.given and x.pending is not None}
     if not given:
         return None
@@ -372,7 +372,7 @@ def _decode_part(forms: Mapping[str, ValueFormat], part: Part) -> Record:
 
 
 def _part(chunk: Chunk, row: int) -> Part:
-    """Return a record as it came, and where it stands."""
+    """Return a record as it came, with its topic, partition and offset."""
     return Part(_bytes(chunk.value[row]), chunk.topic[row], int(chunk.partition[row]), int(chunk.offset[row]))
 
 

@@ -1,10 +1,10 @@
-"""Examples that come in parts: views from several topics, labels that come later, records that are sent twice.
+"""Join the fragments of an example: views from several topics, delayed labels; recognise repeated records.
 
-Records of one key with the same ``id`` are parts of one example. An example is scored as soon as its features are
-whole, by the model of that moment, and learned when its label is there too. What waits is bounded by the key's own
-records and event times, never by a clock, so a replay lets go of the same parts.
+Records of one key with the same ``id`` are fragments of one example. An example is scored as soon as its features are
+whole, by the model of that moment, and learned when its label is there too. Pending fragments are bounded by the key's
+own records and event times, never by a clock, so a replay drops the same fragments.
 
-A key's :class:`palearn.engine.join_buffer.KeyBuffer` holds the parts as they came.
+A key's :class:`palearn.engine.join_buffer.KeyBuffer` holds the fragments as they came.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,18 +25,18 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long a key's parts wait, and how many finished ids it remembers.
+    """Bounds of a key's pending fragments and of the finished ids that it remembers.
 
     Parameters
     ----------
     max_pending
-        Examples that wait; the oldest leaves.
+        Most pending examples; the oldest is dropped.
     max_age_records
-        Age of an example in records of its key since its first part; None: no limit.
+        Age of an example in records of its key since its first fragment; None: no limit.
     max_age
         Age of an example in seconds of event time (``time`` of the records); None: no limit.
     remember_ids
-        Finished ids, to know a repeated record by.
+        Finished ids that are remembered, to recognise a repeated record.
     """
 
     max_pending: Count = 1000
@@ -68,7 +68,7 @@ class More(msgspec.Struct, gc=False):
 
 @dataclass
 class Expired:
-    """A part that leaves unlearned, and the limit that made it."""
+    """A fragment that is dropped unlearned, and the limit that it exceeded."""
 
     key: str
     id: str
@@ -78,7 +78,7 @@ class Expired:
 
 @dataclass
 class JoinResult:
-    """What a run of accepted records came to.
+    """The result of joining a run of accepted records.
 
     Parameters
     ----------
@@ -89,9 +89,9 @@ class JoinResult:
     rejected
         Records that contradict what is known of their id.
     kept
-        Records that are no row and yet have been taken in: they wait now, or are duplicates.
+        Records that are no row and yet accepted: they are pending now, or duplicates.
     duplicates, pending, expired
-        How many; ``pending`` is the change in the number of parts that wait.
+        How many; ``pending`` is the change in the number of pending fragments.
     """
 
     at: list[int]
@@ -262,7 +262,7 @@ class Join:
             return
         was_whole, whole = is_whole(before, self._views), is_whole(merged, self._views)
         if was_whole and pending.score is None and pending.row is None:
-            raise StateFormatError(f"an example that waits in key {key!r:.80} has its features, but no score")
+            raise StateFormatError(f"a pending example of key {key!r:.80} has its features, but no score")
         pending.record = merged
         if whole and merged.label is not None:
             del opened.pending[ident]
@@ -317,7 +317,7 @@ class Join:
                 for part in pending.parts:
                     merged = self._merge(merged, self._decode(part)) or merged
             except RecordError as error:
-                raise StateFormatError(f"a part that waits is no record: {error}") from None
+                raise StateFormatError(f"a pending fragment is not a record: {error}") from None
             pending.record = merged
         return pending.record
 

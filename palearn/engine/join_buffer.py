@@ -1,4 +1,4 @@
-"""What a key keeps of examples that come in parts: the parts that wait, and the ids that are finished.
+"""A key's join buffer: pending fragments, and the ids of finished examples.
 
 A buffer is opened when a record of its key comes, and its bytes (msgpack) lie in the key's state.
 """
@@ -15,7 +15,7 @@ from palearn.records import Record
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A record as it came, and where it stands; a tombstone, or a line that no reader could read, has no value."""
+    """A record as it came, with its offset; a tombstone, or a line that no reader could read, has no value."""
 
     value: bytes | None
     topic: str
@@ -85,7 +85,7 @@ class KeyBuffer:
         self._stored, self.pending = kept, OrderedDict(kept.pending)
         #: The key's records since the buffer was made, and the latest event time that it has seen.
         self.clock, self.latest = kept.clock, kept.latest
-        # Event time and id of what waits, as a heap; an entry may be stale.
+        # Event time and id of pending examples, as a heap; an entry may be stale.
         self._times = [(w.time, ident) for ident, w in kept.pending.items() if w.time is not None]
         heapq.heapify(self._times)
         self._ids, self._labels = np.frombuffer(kept.ids, np.int64), np.frombuffer(kept.labels, np.int32)
@@ -110,14 +110,14 @@ class KeyBuffer:
                 self._new.popitem(last=False)
 
     def wait(self, ident: str, time: float | None) -> None:
-        """Note the event time of a part that waits."""
+        """Note the event time of a pending fragment."""
         pending = self.pending[ident]
         if time is not None and (pending.time is None or time < pending.time):
             pending.time = time
             heapq.heappush(self._times, (time, ident))
 
     def aged(self, time: float, most: float) -> Iterator[str]:
-        """Yield the ids of what waits since more than ``most`` before ``time``, oldest first."""
+        """Yield the ids of examples pending since more than ``most`` before ``time``, oldest first."""
         while self._times and time - self._times[0][0] > most:
             begun, ident = heapq.heappop(self._times)
             if ident in self.pending and self.pending[ident].time == begun:
@@ -146,20 +146,22 @@ def _read(stored: bytes, learners: int, classes: int) -> Stored:
             raise ValueError("ids and labels are not of one length")
         labels = np.frombuffer(kept.labels, np.int32)
         if labels.size and not 0 <= labels.min() <= labels.max() < len(kept.names):
-            raise ValueError("an id's label is none")
+            raise ValueError("an id's label is unknown")
         for pending in kept.pending.values():
             _check(pending, learners, classes)
         return kept
     except (msgspec.MsgspecError, ValueError) as error:
-        raise StateFormatError(f"a key's pending parts are not what its checksum promises: {error!r:.300}") from None
+        raise StateFormatError(
+            f"a key's pending fragments are not what its checksum promises: {error!r:.300}"
+        ) from None
 
 
 def _check(pending: Pending, learners: int, classes: int) -> None:
     """Raise ValueError where an example cannot be used: kernels do not look at their indices."""
     if not pending.parts or pending.record is not None or pending.row is not None:
-        raise ValueError("an example without parts")
+        raise ValueError("an example without fragments")
     if any(not 0 <= part.partition < 2**31 or not -(2**63) <= part.offset < 2**63 for part in pending.parts):
-        raise ValueError("a part that stands nowhere")
+        raise ValueError("a fragment without an offset")
     score = pending.score
     if score is not None and not (
         len(score.predicted) == len(score.score) == learners

@@ -56,7 +56,7 @@ class Rejected(NamedTuple):
 
 
 class Drifted(NamedTuple):
-    """The labelled example at which a learner told of a drift, ``examples`` after the one before, and what it did."""
+    """The labelled example at which a drift was detected, ``examples`` after the one before, and what it did."""
 
     key: str
     learner: str
@@ -212,7 +212,7 @@ def metric_rows(models: Models, keys: IntArray, texts: Texts, drifted: Set[Pair]
 
 
 def _key_and_place(models: Models, keys: IntArray) -> dict[str, pa.Array]:
-    """Return the columns that say which key a row is of, and where its last record stands."""
+    """Return the columns that say which key a row is of, and the position of its last processed record."""
     numbers, counts = keys.tolist(), models.counts[keys]
     return {
         "key": pa.array([models.keys[k] for k in numbers], pa.string()),

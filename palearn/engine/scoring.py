@@ -1,6 +1,6 @@
 """Models that score records and do not learn them: those of a models table's rows, or any others.
 
-A score needs the weights, and of a diagonal ``sop`` the variances too; both stand in a row to the last bit, so what
+A score needs the weights, and of a diagonal ``sop`` the variances too; both stand in a row bit for bit, so what
 scores here is what the stream would have said with the same models. All else that learners keep (a full covariance,
 sums of gradients or classes) only learning needs, and rows do not have it. The one exception is ``sop`` with a full
 covariance, which scores with the whole matrix: a row has its diagonal, and cannot score.
@@ -46,7 +46,7 @@ _MANY = 2**31
 
 
 class Scored(NamedTuple):
-    """What became of records that were to be scored.
+    """The results of scoring records.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def _params(row: dict[str, Any]) -> dict[str, Any]:
     if missing := [name for name in (*_SHARED, *_OWN) if name not in params]:
         raise ConfigError(
             f"the params of learner {row['learner']!r:.80} do not say {' and '.join(missing)}: an older palearn wrote "
-            "them; write the table anew (palearn state export CHECKPOINT OUT)"
+            "them; write the table again (palearn state export CHECKPOINT OUT)"
         )
     return dict(params)
 

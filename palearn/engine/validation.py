@@ -1,4 +1,4 @@
-"""Raw records of a bucket: brought into their order, decoded, and told apart from those that are none."""
+"""Validation of a bucket's raw records: sort, decode, and reject what is not a record."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -17,7 +17,7 @@ Value = bytes | Record | RecordError | None
 
 
 class Chunk(NamedTuple):
-    """Records of a bucket, any order: Kafka's key and value, and where each stands."""
+    """Records of a bucket, any order: Kafka's key and value, with topic, partition and offset."""
 
     key: Sequence[bytes | None]
     value: Sequence[Value]

@@ -1,7 +1,7 @@
 """Hyper-parameters by prequential error: one part of the stream's past chooses, the rest says how good the choice is.
 
 Every candidate takes all examples in order, test-then-train. Its mistakes among the first part choose; those after it
-are reported, as no choice has seen them. Candidates race together, some in each process, so that a file is read a few
+are reported, as no choice has seen them. Candidates share passes, some in each process, so that a file is read a few
 times and not once a candidate. What is done is written down, and not run again.
 """
 
@@ -21,41 +21,41 @@ from typing import Any
 import msgspec
 
 from palearn.errors import ConfigError, LearnerError
-from palearn.evaluate.prequential import Examples, race
+from palearn.evaluate.prequential import Examples, compare
 from palearn.learners import LEARNERS, Learner
 from palearn.models.state import Settings
 
 #: The part of the examples that chooses ends at a multiple of so many records, or of a hundredth of a short stream.
 _PIECE, _SHORT = 500, 10_000
-#: Candidates that race in one pass.
+#: Candidates of one pass.
 _TOGETHER = 16
 #: Values that a learner has when a grid names none for it.
 _TWOS = tuple(2.0**k for k in range(-6, 7, 2))
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """A candidate and its mistakes: of the first ``chose_n`` labelled examples, and of the ``n`` that follow."""
+    """A candidate and its mistakes: of the first ``tune_n`` labelled examples, and of the ``n`` that follow."""
 
     algorithm: str
     params: dict[str, Any]
-    chose_n: int
-    chose_mistakes: int
+    tune_n: int
+    tune_mistakes: int
     n: int
     mistakes: int
 
     @property
-    def chose_error(self) -> float:
-        """Error on the part that chooses."""
-        return self.chose_mistakes / self.chose_n if self.chose_n else math.nan
+    def tune_error(self) -> float:
+        """Error on the tuning part."""
+        return self.tune_mistakes / self.tune_n if self.tune_n else math.nan
 
     @property
     def error(self) -> float:
-        """Error on the part that does not."""
+        """Error on the hold-out part."""
         return self.mistakes / self.n if self.n else math.nan
 
 
 class _Noted(msgspec.Struct, frozen=True):
-    """A candidate that is done, and a mark of the search that it belongs to."""
+    """A candidate with its results, and a mark of the search that it belongs to."""
 
     mark: str
     tried: Tried
@@ -168,15 +168,15 @@ def candidates(learners: Sequence[str], grids: Mapping[str, Sequence[Any]]) -> t
 def search(
     plan: Plan,
     *,
-    done: Path | None = None,
+    resume: Path | None = None,
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tried]:
-    """Try every candidate; return them, the best on the part that chooses first.
+    """Try every candidate; return them, the best tuning error first.
 
     Parameters
     ----------
-    done
+    resume
         A file in which finished candidates are noted; those that are in it are not run again.
     processes
         At most so many; None: as many as cores.
@@ -187,21 +187,21 @@ def search(
         raise ConfigError(f"the share that chooses must be between 0 and 1, got {plan.choose}")
     for algorithm, params in plan.candidates:
         Learner(algorithm, algorithm, task=plan.settings.task, tie=plan.tie, options=params)
-    if done is not None:
-        _require_writable(done)
+    if resume is not None:
+        _require_writable(resume)
     mark = _mark(plan)
-    known = {_name(x.algorithm, x.params): x for x in _read(done, mark)}
+    known = {_name(x.algorithm, x.params): x for x in _read(resume, mark)}
     left = [x for x in plan.candidates if _name(*x) not in known]
     cores = processes or os.cpu_count() or 1
     size = max(1, min(_TOGETHER, -(-len(left) // cores)))
     groups = [left[i : i + size] for i in range(0, len(left), size)]
     for tried in _run(plan, groups, cores):
-        _append(done, mark, tried)
+        _append(resume, mark, tried)
         known |= {_name(x.algorithm, x.params): x for x in tried}
         if progress is not None:
             progress(len(known), len(plan.candidates))
     found = [known[_name(*x)] for x in plan.candidates]
-    return sorted(found, key=lambda x: (x.chose_mistakes, _name(x.algorithm, x.params)))
+    return sorted(found, key=lambda x: (x.tune_mistakes, _name(x.algorithm, x.params)))
 
 
 def _run(plan: Plan, groups: list[list[tuple[str, dict[str, Any]]]], cores: int) -> Iterator[list[Tried]]:
@@ -233,9 +233,9 @@ def _race(plan: Plan, group: list[tuple[str, dict[str, Any]]]) -> list[Tried]:
         Learner(str(i), algorithm, task=plan.settings.task, tie=plan.tie, options=params)
         for i, (algorithm, params) in enumerate(group)
     ]
-    curve = race(plan.examples, plan.settings, learners, piece=_PIECE).curve
+    curve = compare(plan.examples, plan.settings, learners, piece=_PIECE).curve
     if curve and curve[-1][0] < _SHORT:  # how long it is, only having read it says
-        curve = race(plan.examples, plan.settings, learners, piece=max(1, curve[-1][0] // 100)).curve
+        curve = compare(plan.examples, plan.settings, learners, piece=max(1, curve[-1][0] // 100)).curve
     total, ends = curve[-1] if curve else (0, [0] * len(group))
     first, chose = next((point for point in curve if point[0] >= plan.choose * total), (0, ends))
     return [
@@ -265,26 +265,26 @@ def _mark(plan: Plan) -> str:
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
 
 
-def _read(done: Path | None, mark: str) -> Iterable[Tried]:
-    if done is None or not done.exists():
+def _read(resume: Path | None, mark: str) -> Iterable[Tried]:
+    if resume is None or not resume.exists():
         return []
     found = []
-    for line in done.read_bytes().splitlines():
+    for line in resume.read_bytes().splitlines():
         with suppress(msgspec.DecodeError):  # a kill has cut it short; its candidate is run again
             found.append(msgspec.json.decode(line, type=_Noted))
     return [noted.tried for noted in found if noted.mark == mark]
 
 
-def _require_writable(done: Path) -> None:
+def _require_writable(resume: Path) -> None:
     """Raise a ConfigError before a long search, not after its first candidates."""
     try:
-        done.open("ab").close()
+        resume.open("ab").close()
     except OSError as error:
-        raise ConfigError(f"{done} cannot be written: {error.strerror}") from None
+        raise ConfigError(f"{resume} cannot be written: {error.strerror}") from None
 
 
-def _append(done: Path | None, mark: str, tried: Sequence[Tried]) -> None:
-    if done is not None:
-        with done.open("ab") as file:
+def _append(resume: Path | None, mark: str, tried: Sequence[Tried]) -> None:
+    if resume is not None:
+        with resume.open("ab") as file:
             for x in tried:
                 file.write(b"\n" + msgspec.json.encode(_Noted(mark, x)))

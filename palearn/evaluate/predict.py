@@ -24,7 +24,7 @@ from palearn.models.keyed import Models
 from palearn.tables import reading
 from palearn.tables.schemas import MODELS
 
-#: A row a scored record and learner: where the record stands in its file, and what is said of it.
+#: A row a scored record and learner: the record's line in its file, and what is said of it.
 SCHEMA = scoring.SCHEMA.set(0, pa.field("line", pa.int64()))
 #: So many records are scored at a time.
 PIECE = 5_000
@@ -32,7 +32,7 @@ PIECE = 5_000
 
 @dataclass
 class Account:
-    """What became of a file's records.
+    """A file's records by outcome.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Account:
             self.reasons[fault.error.reason] = self.reasons.get(fault.error.reason, 0) + 1
 
     def summary(self) -> dict[str, Any]:
-        """Return the account as ``palearn predict --json`` prints it."""
+        """Return the counts as ``palearn predict --json`` prints it."""
         return {
             "learners": [
                 {"learner": name, "n": self.n, "mistakes": wrong, "error": wrong / self.n if self.n else None}
@@ -113,7 +113,7 @@ def load(path: str | Path, *, learners: Sequence[str] = (), batch: int | None = 
 
 
 class Predictions:
-    """The predictions for a file's records, and the account of them.
+    """The predictions for a file's records, and the counts of them.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Predictions:
     def batches(self, watch: Callable[[int], None] = lambda records: None) -> Iterator[pa.RecordBatch]:
         """Score the file's records in its order; yield rows of :data:`SCHEMA`, a record's learners one after the other.
 
-        ``watch`` is told how many records were read so far.
+        ``watch`` is called with the number of records read so far.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """Test-then-train over a file in one process: the same models as the stream's, without Spark or Kafka.
 
 A LIBSVM file without keys or views is read and learned in columns (:mod:`palearn.evaluate.single_key`), all else goes
-through the stream's own bucket, record by record. Both give the same figures, to the last bit.
+through the stream's own bucket, record by record. Both give bit-identical figures.
 """
 
 import itertools
@@ -37,8 +37,8 @@ _Row: TypeAlias = tuple[str | None, Value]
 
 
 @dataclass
-class Race:
-    """What came of learners that took the same examples.
+class Comparison:
+    """Learners compared on the same examples, test-then-train.
 
     ``curve`` has a row for each piece of the examples: how many were labelled up to its end, and each learner's
     mistakes among them.
@@ -81,7 +81,7 @@ class Race:
         return float(counts[BASELINE_MISTAKES] / counts[N]) if counts[N] else None
 
     def account(self) -> dict[str, Any]:
-        """Return what became of the records that were not simply learned, and the time of reading and learning."""
+        """Return records by status and reason, and the time of reading and learning."""
         reasons, statuses = self.summary.reasons, self.summary.statuses
         return {
             "rejected": sum(reasons.values()),
@@ -153,7 +153,7 @@ def evaluate(
     settings = settings_of(task=task, positive=positive, bias=bias, views=views)
     options = DEFAULT.but(**{"views": bool(settings.views), **reading})
     given = Examples(examples, options, epochs, shuffle)
-    found = race(given, settings, [chosen])
+    found = compare(given, settings, [chosen])
     (figures,) = found.figures(per_key=options.key is not None)
     per_key = {name: figures.pop(name) for name in ("per_key",) if name in figures}
     return figures | found.account() | per_key
@@ -166,14 +166,14 @@ def settings_of(
     return Settings(task=task, positive=positive, bias=bias, views=check_views(list(views)), max_features=None)
 
 
-def race(
+def compare(
     examples: Examples,
     settings: Settings,
     learners: Sequence[Learner],
     *,
     piece: int = PIECE,
     watch: Callable[[Models], None] | None = None,
-) -> Race:
+) -> Comparison:
     """Let learners score and then learn every example, in order.
 
     Parameters
@@ -208,7 +208,7 @@ def race(
         _learn_columns if libsvm and reading.key is None and not (settings.views or reading.columns) else _learn_rows
     )
     models, summary = learn(examples, settings, learners, piece, after)
-    return Race(models, summary, curve, time.perf_counter() - began)
+    return Comparison(models, summary, curve, time.perf_counter() - began)
 
 
 def first_fault(examples: Examples, settings: Settings, learners: Sequence[Learner]) -> str:

@@ -1,6 +1,6 @@
 """Rows of one key as flat arrays, from a file to its figures, without an object a row.
 
-A :class:`palearn.engine.bucket.Bucket` of one key ends with the same models, to the last bit: order, labels, counts and
+A :class:`palearn.engine.bucket.Bucket` of one key ends with bit-identical models: order, labels, counts and
 the status of every record are the same, and so are the numerics, :class:`palearn.models.keyed.Models`.
 """
 

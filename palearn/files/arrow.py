@@ -65,7 +65,9 @@ def _opened(path: Path, stream: BinaryIO) -> "pa.ipc.RecordBatchStreamReader":
 
     head = stream.read(len(_FILE))
     if head.startswith(_FEATHER_1):
-        raise FileFormatError(f"{path}: Feather version 1 is not read; write it anew with pyarrow.feather (version 2)")
+        raise FileFormatError(
+            f"{path}: Feather version 1 is not read; write the file again with pyarrow.feather (version 2)"
+        )
     messages = _Messages(stream, None if head == _FILE else head)
     reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(messages, _PART_BYTES), mode="r"))
     for field in reader.schema:

@@ -110,7 +110,7 @@ def row_record(label: Label, cells: Mapping[str, Any], kinds: Mapping[str, str])
 
 
 def check_columns(path: object, options: ReadOptions, columns: Sequence[str], label: str) -> None:
-    """Raise a FileFormatError where a column stands twice, or the options speak of one that is not there or two ids."""
+    """Raise a FileFormatError for a column that is named twice or missing, or for two ids."""
     if len(set(columns)) != len(columns):
         twice = Counter(columns).most_common(1)[0][0]
         raise FileFormatError(f"{path}: column {twice!r:.80} stands twice; give each a name of its own")

@@ -84,7 +84,7 @@ def kafka_jars(progress: Callable[[int, int], None] | None = None) -> Path:
     jars = cache / f"kafka-{KAFKA_VERSION}"
     if jars.exists():
         if fault := _fault(jars):
-            raise BrokerError(f"{fault}, in {jars}; delete that folder, and the next start fetches Kafka anew")
+            raise BrokerError(f"{fault}, in {jars}; delete that folder, and the next start fetches Kafka again")
         return jars
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "kafka.lock").open("w") as lock:

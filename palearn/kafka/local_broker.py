@@ -8,8 +8,8 @@ Everything it writes is in one data folder:
 ======================  ==========================================================
 ``log/``                the topics; they outlive a stop
 ``cluster-id``          the identity that the folder was formatted with
-``server.properties``   Kafka's configuration, written anew by every start
-``log4j2.properties``   Kafka's logging, written anew by every start
+``server.properties``   Kafka's configuration, written by every start
+``log4j2.properties``   Kafka's logging, written by every start
 ``broker.log``          what Kafka printed, since the folder exists
 ``broker.json``         process id and port of the running broker
 ======================  ==========================================================

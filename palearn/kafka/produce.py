@@ -74,7 +74,7 @@ class BadLine:
 
 @dataclass
 class ProduceReport:
-    """What became of the lines: ``bad`` holds the first :data:`MAX_REPORTED` of ``bad_count``."""
+    """The lines by outcome: ``bad`` holds the first :data:`MAX_REPORTED` of ``bad_count``."""
 
     sent: int = 0
     bad_count: int = 0
@@ -113,7 +113,7 @@ def produce(
     bootstrap
         ``host:port`` of a broker; several are separated by commas.
     access
-        What lets one in; None: the broker asks for nothing.
+        Security settings; None: the broker asks for nothing.
     options
         How they are read; ``key`` is the field whose value is the key.
     constant_key
@@ -241,7 +241,7 @@ def _lines(
 
 
 def _pacer(rate: float | None) -> Callable[[int], None]:
-    """Return what waits, given the number of records sent so far, until the next may be sent."""
+    """Return what is not acknowledged yet, given the number of records sent so far, until the next may be sent."""
     if rate is None:
         return lambda sent: None
     started = time.monotonic()

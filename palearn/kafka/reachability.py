@@ -28,7 +28,7 @@ _SILENT = (OSError, ValueError, OverflowError)
 
 
 class NoBroker(BrokerError):
-    """Nobody listens."""
+    """No broker accepts connections."""
 
 
 def require(bootstrap: str, access: Access | None, timeout_s: float = 5.0) -> None:
@@ -39,12 +39,12 @@ def require(bootstrap: str, access: Access | None, timeout_s: float = 5.0) -> No
     bootstrap
         ``host:port``, several separated by commas.
     access
-        What lets one in; None: the brokers ask for nothing.
+        Security settings; None: the brokers ask for nothing.
 
     Raises
     ------
     NoBroker
-        Nobody listens.
+        No broker accepts connections.
     BrokerError
         Somebody does, but asks for something else than ``access`` has.
     """

@@ -1,6 +1,6 @@
 """Passive-aggressive learning with class means (PAm, PAm-1, PAm-2, PAmW).
 
-One step is the exact minimiser of 1/2 |w' - w|^2 + gamma/2 |w' - m|^2 + the price of the loss, where m is the
+One step is the exact minimiser of 1/2 |w' - w|^2 + gamma/2 |w' - m|^2 + the penalty of the loss, where m is the
 mean of the positive examples less that of the negative ones. The paper's pseudo code prints <m, w>, |w|^2 and y w
 where its derivation has <m, x>, |x|^2 and y x.
 

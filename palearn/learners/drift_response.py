@@ -75,7 +75,7 @@ class _Run:
         test(key, y, predicted, *options, self._arrays[STATE.name], self.found[part])
 
     def again(self, k: int, before: dict[str, FloatArray]) -> None:
-        """Learn a key's rows again from its numbers ``before``, and begin anew after each drift."""
+        """Learn a key's rows again from its numbers ``before``, and reset the model after each drift."""
         places = {spec.name: slice(*spec.runs(self._layout)[k : k + 2]) for spec in self._learner.arrays}
         rows = np.flatnonzero(self._views[0].key == k)
         at, high = int(rows[0]), int(rows[-1]) + 1
@@ -92,7 +92,7 @@ class _Run:
                 if end < stop:  # what came after it was learned as if nothing had been
                     self._put_back(places, start)
                     self.go(at, end)
-                begin_anew(self._learner, self._layout, k, self._arrays)
+                reset(self._learner, self._layout, k, self._arrays)
                 stop, size = end, _AT_FIRST
             at = stop
 
@@ -107,8 +107,8 @@ def _cut(rows: Rows, first: int, stop: int) -> Rows:
     return rows._replace(ptr=rows.ptr[first : stop + 1], **own)
 
 
-def begin_anew(learner: Learner, layout: Layout, k: int, arrays: dict[str, FloatArray]) -> None:
-    """Let a key's numbers begin anew: all, or those of the covariance."""
+def reset(learner: Learner, layout: Layout, k: int, arrays: dict[str, FloatArray]) -> None:
+    """Reset a key's numbers: all, or those of the covariance."""
     assert learner.drift is not None
     nothing = np.zeros(0, np.int64)
     mine = layout_of(layout.features[k : k + 1], layout.blocks[k : k + 1])

@@ -6,7 +6,7 @@ and 0 for none::
 
     m_t = sum_{i <= t} (x_i - mean(x_1 .. x_i) - delta),   M_t = min(m_1 .. m_t),   drift where m_t - M_t > threshold
 
-It begins anew after each drift. It needs four numbers a key, which are an array of the learner like its weights.
+It is reset after each drift. It needs four numbers a key, which are an array of the learner like its weights.
 """
 
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ PARAMETERS = (
     Parameter(
         "action",
         "note",
-        "What the learner does: nothing, begin anew, or (second order) begin its variances anew.",
+        "Reaction: record the drift only, reset the model, or (second order) reset its covariance.",
         words=ACTIONS,
     ),
-    Parameter("threshold", 50.0, "How much more than before must go wrong, in mistakes.", above=0),
-    Parameter("delta", 0.005, "A rise of the error that is none.", at_least=0),
-    Parameter("min_records", 30, "Labelled examples before the test may tell of a drift.", at_least=1, integer=True),
+    Parameter("threshold", 50.0, "Threshold of the test (λ), in mistakes above the mean so far.", above=0),
+    Parameter("delta", 0.005, "Tolerated change of the error (δ).", at_least=0),
+    Parameter("min_records", 30, "Labelled examples before a drift can be detected.", at_least=1, integer=True),
 )
 
 

@@ -23,7 +23,7 @@ class Learner:
     Parameters
     ----------
     name
-        The user's name for it; several learners race on one stream under their names.
+        The user's name for it; the learners of a stream are compared by their names.
     algorithm
         A name of :data:`LEARNERS`.
     task

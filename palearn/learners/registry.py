@@ -62,7 +62,7 @@ TASKS = ("binary", "multiclass")
 C = Parameter("C", 1.0, "Aggressiveness: how much one example may move the weights.", above=0)
 R = Parameter("r", 1.0, "Regularisation: large values make small, careful steps.", above=0)
 A = Parameter("a", 1.0, "The matrix A begins as a times the identity.", above=0)
-GAMMA = Parameter("gamma", 0.5, "Price of disagreement between views.", at_least=0)
+GAMMA = Parameter("gamma", 0.5, "Penalty on disagreement between views.", at_least=0)
 MEAN_GAMMA = Parameter("gamma", 0.5, "Pull towards the difference of the class means.", at_least=0)
 ETA = Parameter("eta", 0.9, "Confidence with which an example shall be right.", above=0.5, below=1, optional=True)
 PHI = Parameter(
@@ -315,7 +315,7 @@ LEARNERS: dict[str, Algorithm] = {
             (
                 Parameter("eta", 1.0, "Step size.", above=0),
                 Parameter("delta", 1.0, "Added to the root of the squares' sum.", at_least=0),
-                Parameter("l1", 0.0001, "Price of a weight's absolute value, an example.", at_least=0),
+                Parameter("l1", 0.0001, "Strength of the L1 penalty, an example.", at_least=0),
             ),
             AdaGrad(),
         ),

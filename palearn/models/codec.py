@@ -302,8 +302,8 @@ def _buffers(rooms: Sequence[bytes]) -> pa.Array:
     size = sum(map(len, rooms))
     if size > _MOST_NUMBERS:
         raise StateFormatError(
-            f"what a bucket's keys wait for and remember has {size} bytes, more than 2 GiB; let fewer parts wait "
-            "(join.max_pending) or use more buckets (state.buckets)"
+            f"the pending fragments and remembered ids of a bucket have {size} bytes, more than 2 GiB; lower "
+            "join.max_pending or join.remember_ids, or use more buckets (state.buckets)"
         )
     return pa.array(rooms, pa.binary())
 

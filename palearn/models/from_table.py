@@ -1,4 +1,4 @@
-"""Models to begin with, made of the rows of a models table."""
+"""Warm start: models made from the rows of a models table."""
 
 import math
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ def require_readable(learners: Sequence[Learner]) -> None:
         if more:
             raise ConfigError(
                 f"learner {learner.name!r} cannot begin with a models table, which has no {' and no '.join(more)}: "
-                "give the checkpoint of a stopped job to --warm-start, or call the learner by a name that the table "
-                "does not have, and it begins anew"
+                "give the checkpoint of a stopped job to --warm-start, or give the learner a name that the table "
+                "does not have, and it starts at zero"
             )
 
 

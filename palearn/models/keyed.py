@@ -14,7 +14,7 @@ from palearn.models.state import State
 from palearn.models.vectorize import Flat, assign, find, learnable, select
 from palearn.types import BoolArray, FloatArray, Int32Array, IntArray
 
-#: A learner's number, the row at which it told of a drift, and how many labelled examples came since the one before.
+#: A learner's number, the row at which a drift was detected, and how many labelled examples came since the one before.
 Drift: TypeAlias = tuple[int, int, int]
 #: The last five fields of :class:`Rows`, the same for every selection of features.
 _Tail: TypeAlias = tuple[IntArray, IntArray, IntArray, BoolArray, FloatArray]
@@ -58,7 +58,7 @@ class Models(State):
         outcomes : what happened, a row an example, for each learner
         learned : whether each example was shown to the learners with its label; not so where it has no label,
             no features, or a norm that is no positive finite number
-        drifts : where learners told of one
+        drifts : detected ones
 
         Raises
         ------
@@ -109,7 +109,7 @@ class Models(State):
         self._count(row.key, row.y, row.learn, np.zeros(1, np.bool_), outcomes)
 
     def _learn(self, i: int, views: list[Rows], out: Outcome, recall: Callable[[], None]) -> Iterable[tuple[int, int]]:
-        """Let a learner score and learn rows; return those where it tells of a drift, and after how many examples."""
+        """Let a learner score and learn rows; return those where a drift was detected, and after how many examples."""
         learner, arrays = self.learners[i], self.states[i].arrays
         if learner.drift is None:
             learner.run(views, self.layout, arrays, out)

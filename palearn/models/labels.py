@@ -112,7 +112,9 @@ def _named(
             known[k] = (label, known[k][1])
         elif label_text(negative) != text:
             seen = f"{label_text(negative)!r:.80} and {positive!r:.80}"
-            faults[i] = RecordError("not_binary", f"label {text!r:.80} is a third one; this key has {seen}")
+            faults[i] = RecordError(
+                "not_binary", f"unexpected third label {text!r:.80} in a binary task; this key has {seen}"
+            )
             continue
         y[i] = 0
     return y, faults

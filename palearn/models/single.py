@@ -308,7 +308,7 @@ def make(
     tie
         Binary: the class of a score of exactly 0, ``"negative"`` or ``"positive"``.
     drift
-        What to do where its mistakes rise: ``"restart"``, ``"relax"`` (the variances begin anew), or a mapping of these
+        What to do where its mistakes rise: ``"restart"``, ``"relax"`` (reset the covariance), or a mapping of these
         as ``action`` and the test's options (:mod:`palearn.learners.drift_test`); None: there is no test.
     **options
         Hyper-parameters, e.g. ``r=1.0``; see :func:`learners` for domains and defaults.

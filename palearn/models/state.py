@@ -109,7 +109,7 @@ class State:
         self.features_evicted = 0
         #: Scratch of scoring: place of each name among a key's features, -1 between two calls.
         self._where: Int32Array = np.zeros(0, np.int32)
-        #: How many drifts each learner has told of, over all keys, since this was made.
+        #: How many drifts were detected by each learner, over all keys, since this was made.
         self.drifts: IntArray = np.zeros(len(learners), np.int64)
 
     # -- keys ------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def _decoded(value: bytes | None, form: ValueFormat) -> Record:
 def decode_values(
     values: Sequence[bytes | None], most: int, form: ValueFormat = PLAIN, features: int = 2**31
 ) -> list[Record | RecordError]:
-    """Return each value's record, or why it is none.
+    """Return each value's record, or the error that says why it is rejected.
 
     JSON all at once in C where every value is well formed, which they mostly are; else one by one.
 

@@ -111,7 +111,7 @@ class Protobuf:
         return self._value(pair.value, pair.DESCRIPTOR.fields_by_name["value"])
 
     def _plain(self, message: Any) -> Any:
-        """Return what a message stands for: its fields, or where it only wraps one thing, that."""
+        """Return a message as plain values: its fields, or of a wrapper the wrapped value."""
         kind, fields = message.DESCRIPTOR.full_name, message.DESCRIPTOR.fields
         if kind in _WRAPPERS:
             return message.value
@@ -154,7 +154,7 @@ def _name(number: int, field: FieldDescriptor) -> str | int | None:
 
 
 def _place(body: memoryview) -> tuple[tuple[int, ...], memoryview]:
-    """Return where in its file a message stands, and the bytes that follow."""
+    """Return the position of a message in its file, and the bytes that follow."""
     count, at = _zigzag(body, 0)
     place = []
     for _ in range(count):

@@ -136,7 +136,7 @@ class History:
         return min(self.learners, key=lambda name: self.total.learners[name].mistakes)
 
     def read(self) -> int:
-        """Take in the whole batches that are new; return how many there were. A folder that began anew is read anew."""
+        """Read the whole batches that are new; return how many there were. One that was started over is read again."""
         places = {name: reading.batches(self.path, name) for name in ("metrics", "batches", "drifts")}
         # A batch's tables come one after the other; when all are there is written down. A copy may be without that.
         last = Store(str(self.path)).last_batch()
@@ -213,8 +213,8 @@ class History:
         new, old = figures(rows), np.nan_to_num(held[at])
         held[at] = new
         # A key that had left, to make room for others, begins at 0 again: one of its counts tells, or nothing does.
-        anew = np.any(new[:, _COUNTS] < old[:, _COUNTS], axis=1, keepdims=True)
-        more = np.where(anew, new, new - old)
+        reset = np.any(new[:, _COUNTS] < old[:, _COUNTS], axis=1, keepdims=True)
+        more = np.where(reset, new, new - old)
         n, difference = more[:, _N], new[:, FIGURES.index("faded_view_difference")]
         sums = batch.learners.setdefault(name, Sums())
         sums.seen, sums.wrong, sums.updates = (int(x) for x in more[:, [_N, _WRONG, _UPDATES]].sum(0))

@@ -1,4 +1,4 @@
-"""``palearn watch``: what a job has written so far, read anew while it runs; only batches that are new are read."""
+"""``palearn watch``: what a job has written so far, read while it runs; only batches that are new are read."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -86,7 +86,7 @@ def errors(report: dict[str, Any], most: int = 25) -> Group:
     ranked = sorted(range(1, len(learners) + 1), key=lambda i: (shares[i - 1] is None, shares[i - 1]))
     best = learners[ranked[0] - 1][1]
     title = names(list(report["learners"]), _TITLE)[ranked[0] - 1]
-    told = f"{best['n']:,} labelled; best: {ranked[0]} {title}, {percent(best['error'])} % wrong"
+    told = f"{best['n']:,} labelled; best: {ranked[0]} {title}, error {percent(best['error'])} %"
     parts: list[Any] = [Text(f"{told}; no change: {percent(base)} %\n"), _learners(report, base)]
     if report["keys"]:
         parts += [Text(), _keys(report, ranked, most)]

@@ -228,7 +228,7 @@ def _records(steps: list[Batch]) -> dict[str, Any]:
     )
     return {
         "chart": charts.lines("records of each step", [(1, numbers, came)], _BATCH, "count"),
-        "pending": charts.lines("records that wait", [(1, numbers, np.cumsum(pending))], _BATCH, "count")
+        "pending": charts.lines("pending fragments", [(1, numbers, np.cumsum(pending))], _BATCH, "count")
         if pending.any()
         else None,
         "rows": list(zip(numbers.astype(int), came, rejected, np.cumsum(pending), strict=True)),

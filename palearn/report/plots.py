@@ -1,4 +1,4 @@
-"""Pictures of errors, told apart without colour too."""
+"""Plots of errors; lines differ by dashes as well as by colour."""
 
 import io
 import re
@@ -117,8 +117,8 @@ def variable(colour: str) -> str:
     return f"var({_VARIABLES[colour]})"
 
 
-def race(curve: Sequence[tuple[int, Sequence[int]]], names: Sequence[str], path: str | Path) -> None:
-    """Draw each learner's error over all examples so far, ``curve`` of :class:`palearn.evaluate.prequential.Race`."""
+def errors_so_far(curve: Sequence[tuple[int, Sequence[int]]], names: Sequence[str], path: str | Path) -> None:
+    """Draw each learner's error over all examples; ``curve`` of :class:`~palearn.evaluate.prequential.Comparison`."""
     with figure(path) as axes:
         labelled = [n for n, _ in curve if n]
         for i, (name, style) in enumerate(zip(names, styles(), strict=False)):

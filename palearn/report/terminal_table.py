@@ -124,7 +124,7 @@ class Sheet:
         yield table
         left = [" ".join(column.heading(short=short).split()) for column in self._columns if column not in columns]
         if left:
-            yield Text(f"left out for want of room: {', '.join(left)}; {self._rest}")
+            yield Text(f"columns left out, the terminal is too narrow: {', '.join(left)}; {self._rest}")
 
     def _layout(self, room: int) -> tuple[list[Column], bool, int, list[int]]:
         """Return the columns that there is room for, whether their titles are short, the gap, and their widths."""

@@ -134,7 +134,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         classes
             All labels that will ever come; needed in the first call.
         sample_weight
-            Weights >= 0, which multiply the learner's price of a loss; 0 leaves an example out.
+            Weights >= 0, which multiply the learner's penalty of a loss; 0 leaves an example out.
             A learner without such a price (hard margins, CW, second-order perceptron) knows only 0 and more.
         """
         common = self._common() | {"max_iter": 1, "shuffle": False}

@@ -9,7 +9,13 @@ from palearn.learners import LEARNERS, Parameter
 COMMON = (
     Parameter("fit_intercept", True, "Add a constant feature 1, a feature like any other.", truth=True),
     Parameter("max_iter", 1000, "Most epochs of fit.", at_least=1, integer=True),
-    Parameter("tol", 1e-3, "Less gain in an epoch is none; None: do all epochs.", at_least=0, optional=True),
+    Parameter(
+        "tol",
+        1e-3,
+        "Smallest gain of an epoch that counts as progress; None: do all epochs.",
+        at_least=0,
+        optional=True,
+    ),
     Parameter("early_stopping", False, "Gain is accuracy on a held-out part, not hinge loss.", truth=True),
     Parameter("validation_fraction", 0.1, "Part held out for early_stopping.", above=0, below=1),
     Parameter("n_iter_no_change", 5, "So many epochs without gain end fit.", at_least=1, integer=True),

@@ -1,4 +1,4 @@
-"""The checkpoint folder: whose it is, what it began with, and what each of its batches took.
+"""The checkpoint folder: its owner, its configuration, its warm start, and the offsets of each batch.
 
 Spark's own files are in it, and beside them ``palearn.json``: an id, the parts of the configuration that the state
 depends on, the output that belongs to it, the ids of the topics, and the models that it began with, if any
@@ -46,7 +46,7 @@ def claimed(config: Config) -> Iterator[None]:
 
 
 def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str, Any], bool]:
-    """Return what the checkpoint shall know, and whether that is new; raise a ConfigError if the pair is none."""
+    """Return the content of ``palearn.json``, and whether to write it; raise a ConfigError for another pair."""
     if f"{checkpoint.path}/".startswith(f"{output.path}/"):
         raise ConfigError(
             f"the checkpoint {checkpoint.path} is not beside the output {output.path}, but in it, where all that is "
@@ -75,9 +75,9 @@ def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str
     differing = [name for name, part in config.fingerprint.items() if known["fingerprint"].get(name) != part]
     if differing:
         raise ConfigError(
-            f"{config.checkpoint} began with other {' and '.join(differing)}; restore them, or choose a new checkpoint "
-            "and output: palearn stream --warm-start MODELS goes on from what was learned, palearn replay learns a "
-            "topic's history anew"
+            f"{_sections(differing)} from the checkpoint's ({config.checkpoint}): set the old values, or choose a new "
+            "checkpoint and output; palearn stream --warm-start MODELS starts with the learned models, palearn replay "
+            "learns a topic's history again"
         )
     if owner is None:
         if checkpoint.names("commits"):
@@ -95,8 +95,15 @@ def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str
     return known, fresh
 
 
+def _sections(names: list[str]) -> str:
+    """Return the beginning of the sentence on sections that differ."""
+    if len(names) == 1:
+        return f"the section {names[0]} differs"
+    return f"the sections {' and '.join(names)} differ"
+
+
 def has_begun(checkpoint: Folder) -> bool:
-    """Whether a first batch is planned; the draft of a plan is none."""
+    """Whether a first batch is planned; a draft of a plan does not count."""
     return any(name.isdecimal() for name in checkpoint.names("offsets"))
 
 

@@ -57,7 +57,7 @@ def in_one_sentence() -> Iterator[None]:
 def _full(found: re.Match[str], config: Config) -> str:
     return (
         f"a disk is full ({found[0]}): that of the checkpoint {config.checkpoint}, of the output "
-        f"{config.output.path}, or of spark.local.dir. Make room; {_AGAIN}"
+        f"{config.output.path}, or of spark.local.dir. Free some space; {_AGAIN}"
     )
 
 
@@ -89,10 +89,10 @@ def _two_jobs(found: re.Match[str], config: Config) -> str:
 def _lost(found: re.Match[str], config: Config) -> str:
     detail = " ".join((found["why"] or found[0]).split())[:300]
     return (
-        "records that the checkpoint has not seen are gone from Kafka, by retention or because a topic was made anew, "
-        f"or source.kafka.topics lacks a topic ({detail}). Nothing is learned twice or passed over in silence: to go "
-        "on without them give --set source.kafka.options.failOnDataLoss=false (the table batches then counts them as "
-        "empty_offsets), or start over"
+        "records that the checkpoint has not seen are gone from Kafka, by retention or because a topic was deleted "
+        f"and made again, or source.kafka.topics lacks a topic ({detail}). Nothing is learned twice or "
+        "skipped silently: to go on without them give --set source.kafka.options.failOnDataLoss=false (the table "
+        "batches then counts them as empty_offsets), or start over"
     )
 
 

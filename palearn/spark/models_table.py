@@ -70,14 +70,14 @@ class RowsFile:
         return int(keys.size)
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Put the file in its place, and yield what tells of it."""
+        """Put the file in its place, and yield a row that describes it."""
         if self._file is not None:
             self._file.close()
             yield written(self._name, None)
 
 
 def scored(models: Models) -> IntArray:
-    """Return the keys that have models; the others have nothing but parts that wait."""
+    """Return the keys that have models; the others have nothing but pending fragments."""
     counts = models.counts
     return np.flatnonzero((counts[:, N_SEEN] > 0) | (counts[:, UPDATED_BATCH] == BEFORE))
 
@@ -91,5 +91,5 @@ def publish(folder: Folder, batch: int, files: Iterable[str]) -> None:
 
 
 def written(file: str, keys: int | None) -> pa.RecordBatch:
-    """Return the row that tells of a file that was written (:data:`WRITTEN`)."""
+    """Return the row that describes a written file (:data:`WRITTEN`)."""
     return pa.record_batch([pa.array([file]), pa.array([keys], pa.int64())], names=["file", "keys"])

@@ -107,11 +107,11 @@ class Monitor(Collector):
     def _since_start(self) -> Iterator[Metric]:
         sums, statuses = self._sums, self._sums.statuses
         final = {status: count for status, count in statuses.items() if status != "pending"}
-        yield _counter("palearn_records", "Records taken from the topics.", sums.records)
-        yield _counter("palearn_settled_records", "Records that met a status for good.", final, "status")
+        yield _counter("palearn_records", "Records read from the topics.", sums.records)
+        yield _counter("palearn_settled_records", "Records with a final status.", final, "status")
         yield _counter("palearn_rejected_records", "Records rejected for a reason.", sums.reasons, "reason")
         yield _gauge(
-            "palearn_pending_records_change", "Parts that wait, less those at the job's start.", statuses["pending"]
+            "palearn_pending_records_change", "Change in pending fragments since the job's start.", statuses["pending"]
         )
         yield _counter("palearn_labelled_records", "Examples scored that have a label.", sums.n)
         yield _counter("palearn_mistakes", "Mistakes on them.", sums.mistakes, "learner")
@@ -208,7 +208,7 @@ def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Values) -> 
 
 
 def label_text(name: str) -> str:
-    """Return a name as a label's text: as it is, if it is short and prints; else what is cut or written anew, marked.
+    """Return a name as a label's text: as it is, if it is short and prints; else what is cut or escaped, and marked.
 
     The mark is a hash, so that different names stay different: a scrape in which two samples are the same is refused.
     """

@@ -153,7 +153,7 @@ def state_of(spark: SparkSession, checkpoint: Folder) -> DataFrame:
 
 @contextmanager
 def with_bucket_context(bucket: int, batch_id: int | None = None) -> Iterator[None]:
-    """Say of bytes that cannot be read whose state they are."""
+    """Add the bucket's number, and the batch, to errors of its state's bytes."""
     when = "" if batch_id is None else f" before batch {batch_id}"
     try:
         yield

@@ -60,7 +60,7 @@ class Sink:
 
     ``checkpoint`` is that of the query, None where there is none: what each batch took of the topics stands there.
     ``check`` is called when a batch's records were read, and before anything of it is seen; it may refuse the batch.
-    ``monitor`` is told of every batch that is written.
+    ``monitor`` is called with every batch that is written.
     Spark calls it once a batch on the driver, and again with the same number if the batch was not committed.
     The frame is consumed exactly once: a second action would run the stateful operator again.
     """
@@ -219,7 +219,7 @@ def _batch(messages: list[Message]) -> pa.RecordBatch:
     return pa.record_batch(columns, names=["topic", "key", "value"])
 
 
-#: A Kafka message is at most this long, in bytes; brokers and clients take 1 MiB unless they are told otherwise.
+#: A Kafka message is at most this long, in bytes; brokers and clients take 1 MiB unless configured otherwise.
 _MOST_BYTES = 900_000
 #: Fields that can make a message too long: records may have keys, ids and labels of any length.
 _LONG = ("key", "record_id", "value", "features", "weights", "variances", "labels", "f1", "predicted", "label")

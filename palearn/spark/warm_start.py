@@ -1,8 +1,8 @@
-"""Jobs that begin with what others learned.
+"""Warm start: jobs that start with the models of another job.
 
-A new checkpoint may begin with models (``palearn stream --warm-start``): those of a models table, or, to the last bit
-and with what waits, those of the checkpoint of a stopped job. They are put into the new checkpoint, a file a bucket,
-and are a bucket's state until Spark has one of it; the models table has them as batch -1::
+A new checkpoint may begin with models (``palearn stream --warm-start``): those of a models table, or, bit for bit
+and with pending fragments, those of the checkpoint of a stopped job. They are put into the new checkpoint, a file a
+bucket, and are a bucket's state until Spark has one of it; the models table has them as batch -1::
 
     CHECKPOINT/palearn.json     warm_start: whose models they are; written first
     CHECKPOINT/start/B.paln     models of bucket B
@@ -111,7 +111,7 @@ def _prepare(config: Config, checkpoint: Folder, parts: DataFrame) -> int:
 
 @contextmanager
 def _parts(spark: SparkSession, config: Config, source: Folder) -> Iterator[DataFrame]:
-    """Give the models in parts of one bucket each."""
+    """Yield the models, bucket by bucket."""
     if not source.has(KNOWN):
         yield _of_table(spark, config, source)
         return
@@ -122,7 +122,7 @@ def _parts(spark: SparkSession, config: Config, source: Folder) -> Iterator[Data
 
 
 def _of_state(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
-    """Return the models of a stopped job, in parts of one bucket each."""
+    """Return the models of a stopped job, bucket by bucket."""
     buckets = config.state.buckets
     kinds = {"blob": pa.binary(), "keys": pa.list_(pa.string())}
 
@@ -151,8 +151,8 @@ def _require_same(config: Config, source: Folder) -> None:
         differing.append("state.max_features")
     if differing:
         raise ConfigError(
-            f"{source.path} has other {' and '.join(differing)} than the configuration; restore them, or begin with "
-            f"its models alone: palearn state export {source.path} OUT, then --warm-start OUT"
+            f"{source.path} has other {' and '.join(differing)} than the configuration; give the same ones, or "
+            f"start with its models alone: palearn state export {source.path} OUT, then --warm-start OUT"
         )
 
 
@@ -163,7 +163,7 @@ def _require_new_records(config: Config, source: Folder) -> None:
     if kafka is not None and kafka.starting_offsets == "earliest" and again:
         raise ConfigError(
             f"{source.path} has learned from {', '.join(again)}: to go on where it stopped, set "
-            f"source.kafka.starting_offsets to '{msgspec.json.encode(seen).decode()}' (earliest would learn all anew)"
+            f"source.kafka.starting_offsets to '{msgspec.json.encode(seen).decode()}' (earliest would learn them again)"
         )
 
 

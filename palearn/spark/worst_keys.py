@@ -5,7 +5,7 @@ The report asks which keys are bad in all that they saw, and orders them by the 
 
 The driver knows few keys at a time: the worst of each learner so far. It tells them to the tasks of a batch, which
 answer with the new errors of these and with the worst of their own. A key that worse ones pushed out can come back when
-it learns again; one that was dropped to make room for others, and begins anew, leaves.
+it learns again; one that was dropped to make room for others, and starts at zero, leaves.
 """
 
 from dataclasses import dataclass, field, replace

@@ -25,7 +25,7 @@ CUMULATIVE = ("models", "metrics")
 
 @dataclass
 class Compacted:
-    """What became of the old batches' files and rows."""
+    """The old batches' files and rows, before and after."""
 
     files_before: int = 0
     files_after: int = 0

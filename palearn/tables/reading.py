@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-#: How often a table is listed anew while files go away.
+#: How often a table is listed again while files go away.
 _ATTEMPTS = 10
 
 

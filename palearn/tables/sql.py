@@ -79,7 +79,7 @@ def strongest(out: Path, dialect: Dialect, choice: Choice, *, learner: str | Non
         f"WITH {_weights(out, dialect, 'mine', choice, learner)},\n"
         "ranked AS (\n"
         "  SELECT *, row_number() OVER (PARTITION BY learner ORDER BY abs(weight) DESC, i) AS place FROM mine\n)\n"
-        "SELECT learner, label, feature, weight, variance, weight / sqrt(variance) AS deviations\n"
+        "SELECT learner, label, feature, weight, variance, weight / sqrt(variance) AS z_score\n"
         f"FROM ranked WHERE place <= {top} ORDER BY learner, place"
     )
 

@@ -1,8 +1,8 @@
 """A key's weights by name, as a models table has them: the strongest, and how two models differ.
 
 A second-order learner keeps a variance for each weight: it takes the weights for normally distributed, each around
-its value, and its examples narrow them. ``deviations``, a weight over the root of its variance, says how many
-standard deviations it is from 0: below 1 the learner could as well have the other sign, above 3 it is quite sure. That
+its value, and its examples narrow them. ``z_score``, a weight over the root of its variance, says how many
+standard z_score it is from 0: below 1 the learner could as well have the other sign, above 3 it is quite sure. That
 is the learner's own belief, not a test of significance: variances start where ``initial_variance`` says, shrink with
 each example whatever its noise, and how fast is up to r or C. Compare weights of one model by it, not models.
 """
@@ -30,7 +30,7 @@ class Weight(NamedTuple):
     feature: str
     weight: float
     variance: float | None
-    deviations: float | None
+    z_score: float | None
 
 
 class Difference(NamedTuple):
@@ -128,7 +128,7 @@ def _weights(row: dict[str, Any]) -> _Named:
     for i, weight in enumerate(row["weights"].tolist()):
         feature, label = features[i % len(features)], labels[len(labels) - blocks + i // len(features)]
         variance = None if row["variances"] is None else float(row["variances"][i])
-        deviations = None if variance is None else weight / math.sqrt(variance)
+        z_score = None if variance is None else weight / math.sqrt(variance)
         place = (None if len(labels) > blocks else label, feature)
-        found[place] = Weight(row["learner"], label, feature, weight, variance, deviations)
+        found[place] = Weight(row["learner"], label, feature, weight, variance, z_score)
     return found

@@ -58,7 +58,7 @@ def evaluate(run: Any, file: str) -> Any:
         (["evaluate", "--plot", "no/x.png"], "cannot be written", True),
         (["evaluate", "--plot", "x.text"], "the suffix must say", True),
         (["search", "--learner", "pa1", "--grid", "C=1", "--write", "no/x.yaml"], "cannot be written", True),
-        (["search", "--learner", "pa1", "--grid", "C=1", "--done", "no/x.jsonl"], "cannot be written", False),
+        (["search", "--learner", "pa1", "--grid", "C=1", "--resume", "no/x.jsonl"], "cannot be written", False),
     ],
     ids=["plot", "suffix", "write", "done"],
 )

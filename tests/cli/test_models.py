@@ -40,7 +40,7 @@ def test_the_strongest_weights_are_those_of_models_that_know_no_tables(told: Any
         assert len(found) == len(expected)
         for x in found:
             sure = None if x["variance"] is None else x["weight"] / math.sqrt(x["variance"])
-            assert x["deviations"] == sure
+            assert x["z_score"] == sure
         few = told(kind, "--key", key, "--batch", str(batch), "--top", "2")
         for learner in KINDS[kind].learners:
             own = [x for x in found if x["learner"] == learner]
@@ -89,9 +89,9 @@ def test_keys_as_of_a_batch(told: Any) -> None:
 
 def test_for_people(run: Any, outputs: dict[str, Path]) -> None:
     strongest = run("models", str(outputs["binary"]), "--key", "a")[1]
-    assert all(word in strongest for word in ("careful", "only 0", "deviations", " - "))
+    assert all(word in strongest for word in ("careful", "only 0", "z_score", " - "))
     first_order = run("models", str(outputs["binary"]), "--key", "a", "--learner", "careful")[1]
-    assert "deviations" not in first_order
+    assert "z_score" not in first_order
     compared = run("models", str(outputs["binary"]), "--key", "a", "--with", "b")[1]
     assert all(word in compared for word in ("only 1", "difference", " - "))
     assert "variance" not in compared

@@ -10,7 +10,7 @@ import pytest
 
 from palearn.datasets.synthetic import Stream
 from palearn.errors import ConfigError
-from palearn.evaluate.prequential import Examples, race, settings_of
+from palearn.evaluate.prequential import Examples, compare, settings_of
 from palearn.learners import Learner
 from palearn.records import decode_value
 
@@ -69,7 +69,7 @@ def test_noise_and_keys_come_as_often_as_they_are_said_to() -> None:
 def test_a_learner_meets_the_flip_of_an_abrupt_concept() -> None:
     stream = Stream(keys=1, features=5, drift="abrupt", every=2000, seed=6)
     examples = Examples([decode_value(value) for value in stream.values(0, 2200)])
-    curve = race(examples, settings_of(), [Learner("arow", "arow")], piece=200).curve
+    curve = compare(examples, settings_of(), [Learner("arow", "arow")], piece=200).curve
     errors = np.diff([0, *(mistakes for _, (mistakes,) in curve)]) / 200
     assert [n for n, _ in curve] == list(range(200, 2201, 200))
     assert errors[5:10].max() < 0.1

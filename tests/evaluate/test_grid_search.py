@@ -50,12 +50,12 @@ def test_the_first_part_chooses_and_the_rest_is_reported(people: list[Record], f
     assert {(x.algorithm, *x.params.values()) for x in found} == {("pa1", 0.01), ("pa1", 1.0), ("arow", 1.0)}
     for tried in found:
         wrong = mistakes_by_hand(people, tried.algorithm, tried.params)
-        assert (tried.chose_n, tried.n) == (N // 2, N // 2)
-        assert tried.chose_mistakes == sum(wrong[: N // 2])
+        assert (tried.tune_n, tried.n) == (N // 2, N // 2)
+        assert tried.tune_mistakes == sum(wrong[: N // 2])
         assert tried.mistakes == sum(wrong[N // 2 :])
         assert tried.error == tried.mistakes / tried.n
-    assert [x.chose_mistakes for x in found] == sorted(x.chose_mistakes for x in found)
-    assert found[0].chose_error == found[0].chose_mistakes / (N // 2)
+    assert [x.tune_mistakes for x in found] == sorted(x.tune_mistakes for x in found)
+    assert found[0].tune_error == found[0].tune_mistakes / (N // 2)
     (learner,) = configuration(found[0])["learners"]
     assert learner == {"name": found[0].algorithm, "algorithm": found[0].algorithm, **found[0].params}
 
@@ -82,10 +82,10 @@ def test_the_share_that_chooses_and_keys(people: list[Record], file: Path) -> No
         model = models.setdefault(key, palearn.make("pa1", C=0.1))
         wrong.append(model.predict_one(record.features) != (1 if record.label == 1 else -1))
         model.learn_one(record.features, record.label)
-    assert tried.chose_n >= 0.2 * len(wrong)
-    assert tried.chose_n - 0.2 * len(wrong) <= 0.01 * len(wrong)
-    assert tried.chose_n + tried.n == len(wrong)
-    assert (tried.chose_mistakes, tried.mistakes) == (sum(wrong[: tried.chose_n]), sum(wrong[tried.chose_n :]))
+    assert tried.tune_n >= 0.2 * len(wrong)
+    assert tried.tune_n - 0.2 * len(wrong) <= 0.01 * len(wrong)
+    assert tried.tune_n + tried.n == len(wrong)
+    assert (tried.tune_mistakes, tried.mistakes) == (sum(wrong[: tried.tune_n]), sum(wrong[tried.tune_n :]))
 
 
 def test_processes_change_nothing(file: Path) -> None:
@@ -121,20 +121,20 @@ def test_what_is_done_is_not_run_again(file: Path, tmp_path: Path, monkeypatch: 
     noted = tmp_path / "done.jsonl"
     one = plan(file, ["pa1"], {"C": [0.1]})
     two = plan(file, ["pa1"], {"C": [0.1, 1.0]})
-    first = search(one, done=noted, processes=1)
+    first = search(one, resume=noted, processes=1)
     noted.write_bytes(noted.read_bytes() + b'\n{"mark":"x","tried":{"algor')  # killed while it wrote
     seen: list[tuple[int, int]] = []
-    both = search(two, done=noted, processes=1, progress=lambda *done: seen.append(done))
+    both = search(two, resume=noted, processes=1, progress=lambda *done: seen.append(done))
     assert seen == [(2, 2)]
     assert first[0] in both
     assert both == search(two, processes=1)
     monkeypatch.setattr("palearn.evaluate.grid_search._race", lambda *_: pytest.fail("nothing is left to run"))
-    assert search(two, done=noted, processes=1) == both
+    assert search(two, resume=noted, processes=1) == both
 
     monkeypatch.undo()
     file.touch()  # other examples, for all that is known
     seen.clear()
-    search(one, done=noted, processes=1, progress=lambda *done: seen.append(done))
+    search(one, resume=noted, processes=1, progress=lambda *done: seen.append(done))
     assert seen == [(1, 1)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import palearn
 from palearn.errors import ConfigError, LearnerError, PalearnError
-from palearn.evaluate.prequential import Examples, evaluate, held_out, race, settings_of
+from palearn.evaluate.prequential import Examples, compare, evaluate, held_out, settings_of
 from palearn.files.options import ReadOptions
 from palearn.learners import Learner
 from palearn.records import Record
@@ -131,7 +131,7 @@ def test_wrong_options(options: dict[str, Any]) -> None:
 def test_learners_that_race_make_the_mistakes_that_each_makes_alone(tmp_path: Path) -> None:
     records = examples()
     learners = [Learner(name, name) for name in ("pa1", "arow", "perceptron")]
-    found = race(Examples(records, ReadOptions(key="user")), settings_of(), learners, piece=7)
+    found = compare(Examples(records, ReadOptions(key="user")), settings_of(), learners, piece=7)
     alone = [evaluate(records, learner.name, key="user") for learner in learners]
     for mine, other in zip(found.figures(per_key=True), alone, strict=True):
         assert mine.items() <= other.items()
@@ -140,8 +140,8 @@ def test_learners_that_race_make_the_mistakes_that_each_makes_alone(tmp_path: Pa
 
     path = tmp_path / "few.libsvm"
     path.write_text("".join(f"{r.label} {i % 5}:1 7:{i}\n" for i, r in enumerate(records)))
-    whole = race(Examples(path), settings_of(), learners)
-    pieces = race(Examples(path), settings_of(), learners, piece=9)
+    whole = compare(Examples(path), settings_of(), learners)
+    pieces = compare(Examples(path), settings_of(), learners, piece=9)
     assert pieces.figures(per_key=False) == whole.figures(per_key=False)
     assert [point[0] for point in pieces.curve] == [9, 18, 27, 36, 45, 54, 60]
 
@@ -161,7 +161,7 @@ def test_a_hold_out_is_scored_as_predict_one_does(task: str) -> None:
     test += [unseen] if task == "multiclass" else []
     names = ["pa1", "arow"]
     learners = [Learner(name, name, task=task) for name in names]
-    models = race(Examples(records[:20]), settings_of(task=task), learners).models
+    models = compare(Examples(records[:20]), settings_of(task=task), learners).models
     found = held_out(models, Examples(test))
     assert found["n"] == 20 + (task == "multiclass")
     assert (found["unlabelled"], found["rejected"], found["no_model"]) == (1, 1, 0)
@@ -175,7 +175,7 @@ def test_a_hold_out_is_scored_as_predict_one_does(task: str) -> None:
 
 def test_a_hold_out_of_keys_that_have_no_model() -> None:
     records = examples()
-    models = race(Examples(records[:1], ReadOptions(key="user")), settings_of(), [Learner("pa1", "pa1")]).models
+    models = compare(Examples(records[:1], ReadOptions(key="user")), settings_of(), [Learner("pa1", "pa1")]).models
     (key,) = models.keys
     found = held_out(models, Examples(records, ReadOptions(key="user")))
     assert found["n"] == sum((record.features or {}).get(f"user={key}") == 1 for record in records)

@@ -280,7 +280,7 @@ def test_a_flipped_byte_of_a_jar_is_found_before_it_runs(cached_jars: Path, tmp_
         local_broker.start(free_port_pair(), tmp_path / "data")
     assert str(caught.value) == (
         f"re2j-1.8.jar is damaged, or not what Maven Central has under that name, in {cached_jars}; delete that "
-        "folder, and the next start fetches Kafka anew"
+        "folder, and the next start fetches Kafka again"
     )
 
 

@@ -136,7 +136,7 @@ def diagonal_arow(found: list[tuple[dict[str, float], int]], r: float = 1.0) -> 
     return predicted, drifts
 
 
-def test_relaxed_variances_begin_anew_and_weights_do_not() -> None:
+def test_relaxed_variances_reset_and_weights_do_not() -> None:
     found = list(examples(2, 900, 150))
     stream_ = rows(("k", {"label": y, "features": x}) for x, y in found)
     ran = run_stream(plan(learner("arow", "relax", r=1.0), tables=TABLES), stream_, cuts=[1, 500])
@@ -152,7 +152,7 @@ def test_relaxed_triangles_are_those_of_a_new_model(covariance: str) -> None:
     bucket = codec.decode(run_stream(plan(made, task="multiclass"), stream_).blobs[0])
     arrays, layout = bucket.states[0].arrays, bucket.layout
     before = {name: array.copy() for name, array in arrays.items()}
-    drift_response.begin_anew(bucket.learners[0], layout, 1, arrays)
+    drift_response.reset(bucket.learners[0], layout, 1, arrays)
     variances = np.split(np.asarray(made.variances(layout, arrays, np.arange(3))), layout.start[1:-1])
     assert (variances[1] == 1.0).all()
     assert (variances[0] < 1.0).any()

@@ -13,7 +13,7 @@ import yaml
 from palearn import files
 from palearn.cli import app
 from palearn.config import load, parse
-from palearn.evaluate.prequential import Examples, race, settings_of
+from palearn.evaluate.prequential import Examples, compare, settings_of
 from palearn.learners import LEARNERS, Learner
 from palearn.learners.registry import SECOND_ORDER
 from palearn.records import decode_value, encode
@@ -87,7 +87,7 @@ def test_first_steps_have_the_figures_that_they_lead_to(tmp_path, monkeypatch):
     told = re.search(r"([0-9.]+) % for `arow`,\s+([0-9.]+) % for `pa1`", page)
     assert told
     examples = Examples("deliveries.csv", files.ReadOptions(label="outcome", key="depot"))
-    found = race(examples, settings_of(positive="late"), [Learner(name, name) for name in ("arow", "pa1")])
+    found = compare(examples, settings_of(positive="late"), [Learner(name, name) for name in ("arow", "pa1")])
     assert tuple(f"{100 * x['error']:.1f}" for x in found.figures(per_key=False)) == told.groups()
     first = next(line.value for line in files.lines("deliveries.csv", label="outcome"))
     assert decode_value(encode(first)).features == decode_value(record.encode()).features

@@ -241,7 +241,7 @@ def assert_names_the_folders(told: str, chosen: Config) -> None:
     assert "a disk is full" in told
     assert chosen.output.path in told
     assert chosen.checkpoint in told
-    assert "Make room" in told
+    assert "Free some space" in told
 
 
 def test_an_output_disk_that_is_full(own: Broker, whole: Path, tmp_path: Path) -> None:

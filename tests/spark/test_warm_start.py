@@ -404,7 +404,7 @@ def test_a_start_that_was_cut_off_begins_again(
     begin(spark, other, None)
     with pytest.raises(ConfigError, match=rf"has begun with the models of {history.out}; --warm-start is for a new"):
         begin(spark, other, history.exported)
-    with pytest.raises(ConfigError, match=r"began with other learners and state"):
+    with pytest.raises(ConfigError, match=r"the sections learners and state differ from the checkpoint's"):
         begin(spark, chosen, history.job.checkpoint)
     assert {path: path.stat().st_mtime_ns for path in start.iterdir()} == again
     with pytest.raises(ConfigError, match="its batches alone do not give its models again"):

@@ -1,4 +1,4 @@
-"""``make demo-two-view``: examples in parts. Two views from two topics, labels that come later, from a third.
+"""``make demo-two-view``: a join of two views from two topics, and of delayed labels from a third.
 
 UCI's images of web pages in five random orders, each learned by one model and, once more, by a model a group of
 sites. The job runs three times on one checkpoint, as a scheduled job does: that the labels are late does not depend
@@ -185,7 +185,7 @@ def scores(predictions: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _show(console: Console, out: Path, sent: int) -> None:
-    """Print what became of the records, and the learners beside the paper's."""
+    """Print the records by status, and the learners beside the paper's."""
     found = overview.summary(out)
     learned, scored = found["records"]["learned"], found["records"]["scored"]
     if learned + scored != sent:
