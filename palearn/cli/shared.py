@@ -19,20 +19,22 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from palearn.cli.panels import PanelGroup
 from palearn.errors import ConfigError, FileFormatError
 from palearn.report import terminal_table
 from palearn.report.terminal_table import Column, Sheet
 
 app = typer.Typer(
     help="Online linear classifiers, one model per key, learned from Kafka inside a Spark job.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    cls=PanelGroup,
 )
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -41,7 +43,9 @@ def _options(
         ),
     ] = False,
 ) -> None:  # fmt: skip
-    """Take what stands before a command."""
+    """Take the options before a command; without a command show help, which is no error."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def _print_versions() -> NoReturn:
@@ -62,9 +66,11 @@ def versions() -> str:
     return f"palearn {__version__}, Python {platform.python_version()}, {spark}"
 
 
-broker_app = typer.Typer(help="A real single-node Kafka on this machine, for trying things.", no_args_is_help=True)
+broker_app = typer.Typer(
+    help="A real single-node Kafka on this machine, for trying things.", no_args_is_help=True, cls=PanelGroup
+)
 app.add_typer(broker_app, name="broker")
-state_app = typer.Typer(help="The state of a stopped job.", no_args_is_help=True)
+state_app = typer.Typer(help="The state of a stopped job.", no_args_is_help=True, cls=PanelGroup)
 app.add_typer(state_app, name="state")
 #: Names of keys and features are text, whatever brackets are in them.
 console = Console(markup=False, width=terminal_table.width())

@@ -20,7 +20,7 @@ class Contribution(NamedTuple):
     """What a feature adds to a score.
 
     ``value`` is the example's, ``weight`` the model's of the class that the score is of; ``variance`` is the learner's
-    of that weight and ``deviations`` the weight over its root, both None for a first-order learner.
+    of that weight and ``z_score`` the weight over its root, both None for a first-order learner.
     """
 
     feature: str
@@ -28,7 +28,7 @@ class Contribution(NamedTuple):
     value: float
     weight: float
     variance: float | None
-    deviations: float | None
+    z_score: float | None
 
     @property
     def is_bias(self) -> bool:
@@ -65,9 +65,9 @@ def contributions(models: Models, i: int, rows: list[Rows], row: int, block: int
             w = float(weight[slot])
             added = _part(learner, w, value, own) * share
             if added:
-                deviations = None if own is None else w / math.sqrt(own)
+                z_score = None if own is None else w / math.sqrt(own)
                 name = names[models.feature[models.feature_ptr[k] + slot]]
-                found.append(Contribution(name, added, value, w, own, deviations))
+                found.append(Contribution(name, added, value, w, own, z_score))
     return sorted(found, key=lambda x: (-abs(x.contribution), x.feature))
 
 

@@ -231,8 +231,8 @@ def test_explaining_names_values_and_doubt(tmp_path):
     f1 = parts["f1"]
     assert not f1.is_bias
     assert f1.contribution == f1.weight * 2.0
-    assert f1.deviations == f1.weight / math.sqrt(f1.variance)
-    assert all(part.variance is part.deviations is None for part in models.explain("a", {"f1": 2.0}, "careful"))
+    assert f1.z_score == f1.weight / math.sqrt(f1.variance)
+    assert all(part.variance is part.z_score is None for part in models.explain("a", {"f1": 2.0}, "careful"))
 
 
 def test_explaining_another_label(tmp_path):
