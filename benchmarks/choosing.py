@@ -6,7 +6,7 @@ mistakes among the first half choose the value, those among the second half are 
 is *tied* with the best one where the difference between the two, order by order, is on average at most twice its
 standard deviation. What an example costs is that of ``benchmarks.kernels``.
 
-The folder is laid out as :mod:`palearn.cli.papers.data` says, and has ``reuters/reuters.trn.bz2`` and
+The folder is laid out as :mod:`benchmarks.papers.data` says, and has ``reuters/reuters.trn.bz2`` and
 ``reuters.tst.bz2`` (LIBSVM text), ``sms_spam/sms_spam.tsv.gz`` (label, tab, text), ``elec2/elec.csv.gz`` and
 ``noaa_weather/weather.csv.gz`` (CSV in the order of time, the label in the last column) beside them. Sets named
 ``scaled`` have each feature brought to [0, 1] by the smallest and the largest value of all examples, which a stream
@@ -30,9 +30,9 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from benchmarks.common import environment, show
+from benchmarks.papers import data
+from benchmarks.papers.data import Examples
 from palearn import datasets
-from palearn.cli.papers import data
-from palearn.cli.papers.data import Examples
 from palearn.evaluate import grid_search
 from palearn.evaluate.prequential import Examples as Source
 from palearn.evaluate.prequential import settings_of

@@ -1,16 +1,19 @@
 """``reproduce``: the papers' tables and figures beside ours."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palearn.cli.papers import PAPERS
 from palearn.cli.shared import Json, app, console, print_json, print_rows, progress, save, usage
-from palearn.errors import FileFormatError
+from palearn.errors import FileFormatError, MissingExtraError
 
 if TYPE_CHECKING:
-    from palearn.cli.papers.results import Results
+    from benchmarks.papers.results import Results
+
+#: The papers by the names that :mod:`benchmarks.papers` gives them; the experiments are no part of the wheel.
+PAPERS = ("pam", "spa", "pa-mean", "two-view", "arow")
 
 
 @app.command()
@@ -33,6 +36,11 @@ def reproduce(
     With the data that ship it takes about 20 seconds. With all data sets (docs/reproduction.md says where to get them)
     pam takes 30 seconds of one core, spa a minute, pa-mean and two-view 5 seconds, arow 3 minutes.
     """
+    if find_spec("benchmarks") is None or find_spec("benchmarks.papers") is None:
+        raise MissingExtraError(
+            "the papers' experiments are in palearn's repository, not in the installed package: clone it, and give "
+            "this command there after make setup"
+        )
     if unknown := [paper for paper in papers or () if paper not in PAPERS]:
         usage(f"no paper is called {', '.join(map(repr, unknown))}; there are {', '.join(PAPERS)}")
     if results is not None and (papers or data is not None):
@@ -41,7 +49,7 @@ def reproduce(
         usage(f"--write takes the name of a page, X.md, got {str(write)!r}")
     found = _earlier(results) if results is not None else _measured(list(dict.fromkeys(papers or PAPERS)), data)
     if plot is not None or write is not None:
-        from palearn.cli.papers import page, pictures
+        from benchmarks.papers import page, pictures
 
         if plot is not None:
             pictures.draw(found, plot)
@@ -49,7 +57,7 @@ def reproduce(
             pictures.draw(found, write.with_suffix(""))
             save(write, page.render(found, write.stem))
     if json:
-        from palearn.cli.papers.results import plain
+        from benchmarks.papers.results import plain
 
         print_json(plain(found))
     else:
@@ -57,7 +65,7 @@ def reproduce(
 
 
 def _earlier(path: Path) -> "Results":
-    from palearn.cli.papers.results import parse
+    from benchmarks.papers.results import parse
 
     try:
         return parse(path.read_bytes())
@@ -66,7 +74,7 @@ def _earlier(path: Path) -> "Results":
 
 
 def _measured(papers: list[str], data: Path | None) -> "Results":
-    from palearn.cli.papers import run
+    from benchmarks.papers import run
 
     plan = run.plan(papers, data)
     with progress("parts") as bar:
@@ -77,7 +85,7 @@ def _measured(papers: list[str], data: Path | None) -> "Results":
 
 
 def _show(found: "Results") -> None:
-    from palearn.cli.papers.page import cell, verdict
+    from benchmarks.papers.page import cell, verdict
 
     for parts in found.papers.values():
         for part in parts:

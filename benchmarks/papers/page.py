@@ -1,11 +1,11 @@
-"""The page of what :mod:`palearn.cli.papers.run` found, Markdown; nothing but the results goes in."""
+"""The page of what :mod:`benchmarks.papers.run` found, Markdown; nothing but the results goes in."""
 
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from palearn.cli.papers import PAPERS
-from palearn.cli.papers.data import SOURCES
-from palearn.cli.papers.results import Claim, Done, Figure, Results, Row, Table
+from benchmarks.papers import PAPERS
+from benchmarks.papers.data import SOURCES
+from benchmarks.papers.results import Claim, Done, Figure, Results, Row, Table
 
 _HEAD = """# The papers' tables and figures, and ours
 
@@ -25,7 +25,7 @@ table says how hyper-parameters were chosen, the results hold them. A claim that
 
 
 def render(results: Results, folder: str) -> str:
-    """Return the page; its pictures (:func:`palearn.cli.papers.pictures.draw`) lie in ``folder`` beside it."""
+    """Return the page; its pictures (:func:`benchmarks.papers.pictures.draw`) lie in ``folder`` beside it."""
     return "\n".join(_lines(results, quote(folder)))
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from palearn.cli.papers.data import Examples
-from palearn.cli.papers.results import Figure, Table
+from benchmarks.papers.data import Examples
+from benchmarks.papers.results import Figure, Table
 from palearn.learners import Learner, Outcome
 from palearn.models.matrix import Matrix, MatrixModel
 from palearn.types import IntArray
@@ -126,7 +126,7 @@ class Part(NamedTuple):
     name
         Which tables and figures of the paper it gives, and on which data.
     sets
-        The data sets that it needs (:data:`palearn.cli.papers.data.SOURCES`) beside those that ship with palearn.
+        The data sets that it needs (:data:`benchmarks.papers.data.SOURCES`) beside those that ship with palearn.
     run
         Takes the folder of the data sets.
     """

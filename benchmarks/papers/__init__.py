@@ -1,7 +1,7 @@
 """The papers' tables and figures beside ours, on data that ship with palearn or that the reader has in a folder.
 
-:mod:`palearn.cli.papers.run` measures, :mod:`palearn.cli.papers.pictures` draws, :mod:`palearn.cli.papers.page` writes
-what it found, which is JSON (:mod:`palearn.cli.papers.results`): the page ``docs/reproduction.md`` follows from the
+:mod:`benchmarks.papers.run` measures, :mod:`benchmarks.papers.pictures` draws, :mod:`benchmarks.papers.page` writes
+what it found, which is JSON (:mod:`benchmarks.papers.results`): the page ``docs/reproduction.md`` follows from the
 results in ``benchmarks/results``.
 """
 

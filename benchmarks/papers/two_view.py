@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from palearn.cli.papers import data
-from palearn.cli.papers.data import Examples
-from palearn.cli.papers.protocol import Options, Part, f1, fit, folds, predict, random, summary, without
-from palearn.cli.papers.results import Claim, Figure, Panel, Row, Table, curve
+from benchmarks.papers import data
+from benchmarks.papers.data import Examples
+from benchmarks.papers.protocol import Options, Part, f1, fit, folds, predict, random, summary, without
+from benchmarks.papers.results import Claim, Figure, Panel, Row, Table, curve
 from palearn.learners import Learner, Outcome, Rows, empty_outcome, layout_of
 from palearn.models.matrix import MatrixModel
 from palearn.types import FloatArray, IntArray

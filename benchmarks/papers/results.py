@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from palearn.cli.papers import PAPERS
+from benchmarks.papers import PAPERS
 from palearn.errors import FileFormatError
 
 #: A curve keeps at most so many points, of so many digits; a picture shows no more.

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from palearn.cli.papers import data
-from palearn.cli.papers.data import Examples
-from palearn.cli.papers.protocol import (
+from benchmarks.papers import data
+from benchmarks.papers.data import Examples
+from benchmarks.papers.protocol import (
     Options,
     Part,
     error,
@@ -22,7 +22,7 @@ from palearn.cli.papers.protocol import (
     without,
     written,
 )
-from palearn.cli.papers.results import Claim, Figure, Panel, Row, Table, curve
+from benchmarks.papers.results import Claim, Figure, Panel, Row, Table, curve
 from palearn.models.matrix import MatrixModel
 from palearn.types import FloatArray, IntArray
 

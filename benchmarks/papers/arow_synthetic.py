@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from palearn.cli.papers.data import Examples
-from palearn.cli.papers.protocol import Options, Part, best, error, fit, grid, powers, random, summary, written
-from palearn.cli.papers.results import Claim, Figure, Panel, Row, Table, box, curve
+from benchmarks.papers.data import Examples
+from benchmarks.papers.protocol import Options, Part, best, error, fit, grid, powers, random, summary, written
+from benchmarks.papers.results import Claim, Figure, Panel, Row, Table, box, curve
 from palearn.types import BoolArray, FloatArray, IntArray
 
 RUNS = 25

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse, stats
 
-from palearn.cli.papers import data
-from palearn.cli.papers.data import Examples
-from palearn.cli.papers.protocol import (
+from benchmarks.papers import data
+from benchmarks.papers.data import Examples
+from benchmarks.papers.protocol import (
     Options,
     Part,
     error,
@@ -21,7 +21,7 @@ from palearn.cli.papers.protocol import (
     random,
     without,
 )
-from palearn.cli.papers.results import Claim, Figure, Line, Panel, Row, Table
+from benchmarks.papers.results import Claim, Figure, Line, Panel, Row, Table
 from palearn.types import FloatArray
 
 FOLDS = 10

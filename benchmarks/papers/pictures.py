@@ -1,4 +1,4 @@
-"""The papers' figures, drawn of what :mod:`palearn.cli.papers.run` found."""
+"""The papers' figures, drawn of what :mod:`benchmarks.papers.run` found."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from palearn.cli.papers.results import Figure, Panel, Results
+from benchmarks.papers.results import Figure, Panel, Results
 from palearn.report import plots
 
 #: Of points, so that they are told apart without colour.

@@ -7,9 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from palearn.cli.papers import arow_curves, arow_noise, arow_synthetic, arow_text, data, pa_mean, pam, spa, two_view
-from palearn.cli.papers.protocol import SEED, Part
-from palearn.cli.papers.results import Done, Figure, Results, Table
+from benchmarks.papers import arow_curves, arow_noise, arow_synthetic, arow_text, data, pa_mean, pam, spa, two_view
+from benchmarks.papers.protocol import SEED, Part
+from benchmarks.papers.results import Done, Figure, Results, Table
 from palearn.errors import FileFormatError
 
 PARTS: dict[str, list[Part]] = {
@@ -37,7 +37,7 @@ def plan(papers: Sequence[str], folder: Path | None) -> Plan:
     papers
         Names of :data:`PARTS`.
     folder
-        The reader's data sets (:data:`palearn.cli.papers.data.SOURCES`); None: those that ship with palearn only.
+        The reader's data sets (:data:`benchmarks.papers.data.SOURCES`); None: those that ship with palearn only.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """``palearn reproduce``: data, experiments, pictures and the page, on small data and beside other programs."""
 
 import gzip
+import importlib
 import json
 import lzma
 import re
@@ -15,12 +16,12 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 from sklearn.metrics import f1_score
 
+from benchmarks.papers import PAPERS, arow_noise, arow_synthetic, arow_text, data, page, pam, pictures, spa, two_view
+from benchmarks.papers import run as runs
+from benchmarks.papers.data import Examples
+from benchmarks.papers.protocol import f1, folds, without
+from benchmarks.papers.results import Claim, Done, Figure, Line, Panel, Results, Row, Table, box, curve, parse, plain
 from palearn import datasets
-from palearn.cli.papers import PAPERS, arow_noise, arow_synthetic, arow_text, data, page, pam, pictures, spa, two_view
-from palearn.cli.papers import run as runs
-from palearn.cli.papers.data import Examples
-from palearn.cli.papers.protocol import f1, folds, without
-from palearn.cli.papers.results import Claim, Done, Figure, Line, Panel, Results, Row, Table, box, curve, parse, plain
 from palearn.errors import FileFormatError
 from tests import naive
 
@@ -51,6 +52,23 @@ def bupa(tmp_path: Path) -> tuple[Path, np.ndarray]:
 
 
 # Data.
+
+
+#: The module: of that name, the package has the command.
+reproduce = importlib.import_module("palearn.cli.reproduce")
+
+
+def test_the_command_knows_the_papers() -> None:
+    assert tuple(PAPERS) == reproduce.PAPERS
+
+
+def test_without_the_repository_the_command_says_where_the_experiments_are(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduce, "find_spec", lambda name: None)
+    status, out, error = run("reproduce")
+    assert (status, out) == (1, "")
+    assert "experiments are in palearn's repository" in error
 
 
 def test_shipped_data_are_what_another_reader_reads() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from palearn.cli.papers import data
-from palearn.cli.papers.arow_noise import LEARNERS, pair_of
-from palearn.cli.papers.data import Examples
-from palearn.cli.papers.protocol import Options, Part, best, fit, random, shuffled, summary, written
-from palearn.cli.papers.results import Claim, Figure, Panel, Row, Table, curve
+from benchmarks.papers import data
+from benchmarks.papers.arow_noise import LEARNERS, pair_of
+from benchmarks.papers.data import Examples
+from benchmarks.papers.protocol import Options, Part, best, fit, random, shuffled, summary, written
+from benchmarks.papers.results import Claim, Figure, Panel, Row, Table, curve
 from palearn.types import BoolArray, FloatArray
 
 RUNS = 10
