@@ -127,7 +127,7 @@ lock: ## Resolve the dependencies again and write the lock files (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv on the PATH: pip install uv" >&2; exit 1; }
 	uv pip compile $(LOCK_OPTIONS) --upgrade --extra dev pyproject.toml --output-file requirements.lock
 	uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \
-		--extra avro --extra delta --extra kafka --extra plots --extra prometheus --extra protobuf --extra spark \
+		--extra avro --extra delta --extra kafka --extra plots --extra prometheus --extra protobuf --extra serve --extra spark \
 		pyproject.toml \
 		--output-file requirements-runtime.lock
 	printf '%s\n' $(BUILD_TOOLS) | uv pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements.lock \

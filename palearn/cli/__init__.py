@@ -12,6 +12,7 @@ from palearn.cli.jobs import replay, stream
 from palearn.cli.models import models, predict
 from palearn.cli.report import report
 from palearn.cli.reproduce import reproduce
+from palearn.cli.serve import serve
 from palearn.cli.shared import app
 from palearn.errors import PalearnError, missing_extra, shown
 
@@ -27,6 +28,7 @@ __all__ = [
     "report",
     "reproduce",
     "search",
+    "serve",
     "stream",
     "stream_job",
 ]

@@ -9,6 +9,7 @@ A binary model names its classes by the first labels that it saw, -1 and 1 until
 seen them: a new name for a class is told by the row's name, which in the stream it could have changed.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -103,7 +104,9 @@ def score(models: Models, chunk: Chunk) -> Scored:
     key = np.array([models.index[accepted.key[i]] for i in at], np.int64)
     y, label, contradictions = _classified(models, key, [accepted.record[i].label for i in at])
     faults += [Fault(accepted.row[at[j]], error) for j, error in contradictions.items()]
-    fine = np.setdiff1d(np.arange(key.size), list(contradictions))
+    fine = np.arange(key.size)
+    if contradictions:
+        fine = np.setdiff1d(fine, list(contradictions))
     key, y, place = key[fine], y[fine], np.array(at, np.int64)[fine]
     score, predicted, scores = _score(models, key, y, flat.take(place))
     models.vocabulary.forget(names)  # names that the models do not have would pile up
@@ -199,6 +202,29 @@ def explain(
         return contributions(models, learner, models.rows(examples)[learner], 0, block) if block >= 0 else []
     finally:
         models.vocabulary.forget(names)
+
+
+def strongest(models: Models, k: int, learner: int, top: int) -> dict[str, Any]:
+    """Return a key's labels, how many features a learner has for it, and its largest weights, largest first."""
+    state, layout = models.states[learner], models.layout
+    part, blocks = slice(int(layout.start[k]), int(layout.start[k + 1])), int(layout.blocks[k])
+    weights = models.learners[learner].weights(layout, state.arrays)[part].tolist()
+    variances = models.learners[learner].variances(layout, state.arrays, np.array([k]))
+    names, labels = models.vocabulary.names, label_texts(models, k)
+    first = int(models.feature_ptr[k])
+    found = []
+    for at in sorted(range(len(weights)), key=lambda at: -abs(weights[at]))[:top]:
+        variance = None if variances is None else float(variances[part][at])
+        found.append(
+            {
+                "feature": names[models.feature[first + at // blocks]],
+                "label": labels[len(labels) - blocks + at % blocks],
+                "weight": weights[at],
+                "variance": variance,
+                "deviations": None if variance is None else weights[at] / math.sqrt(variance),
+            }
+        )
+    return {"labels": labels, "features": int(layout.features[k]), "weights": found}
 
 
 def rows(models: Models, found: Scored) -> pa.RecordBatch:

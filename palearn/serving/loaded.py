@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from palearn.tables.models_by_key import ModelsByKey
 KEPT = 1_000
 #: Models of more batches than these are merged into one.
 _LAYERS = 8
-_PLACE = np.zeros(1, np.int64)
+_NO_KEY = RecordError("no_key", "the record needs a key: the text that names a model")
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -42,15 +42,6 @@ class Answer(msgspec.Struct, omit_defaults=True):
     probability: float | None
     batch_id: int
     fallback: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Asked(NamedTuple):
-    """A record that was asked about, scored: its models, its place in what was scored, and the learner's number."""
-
-    models: Models
-    found: Scored
-    row: int
-    learner: int
 
 
 class Loaded:
@@ -151,16 +142,20 @@ class Loaded:
         RecordError
             The features cannot be used.
         """
-        return self._answer(key, self._ask(key, x, learner)).predicted
+        with self._lock:
+            models, found = self._ask(key, x)
+            return self._answer(key, models, found, 0, learner).predicted
 
     def score(self, key: str, x: Mapping[str, Any], learner: str | None = None) -> float | dict[str, float]:
         """Return the score (binary; > 0 is positive), or each class's (multiclass); see :meth:`predict`."""
-        asked = self._ask(key, x, learner)
-        if asked.models.settings.task == "binary":
-            return float(asked.found.score[asked.learner, asked.row])
-        k = int(asked.found.key[asked.row])
-        scores = asked.found.scores[asked.learner][asked.row].tolist()
-        return dict(zip(scoring.label_texts(asked.models, k), scores, strict=False))  # type: ignore[arg-type]
+        with self._lock:
+            models, found = self._ask(key, x)
+            k = int(found.key[0])
+            i = self._number(models, models.keys[k], learner)
+        if models.settings.task == "binary":
+            return float(found.score[i, 0])
+        scores, names = found.scores[i][0].tolist(), scoring.label_texts(models, k)
+        return {str(name): score for name, score in zip(names, scores, strict=False)}
 
     def explain(
         self, key: str, x: Mapping[str, Any], learner: str | None = None, label: LabelValue | None = None
@@ -200,39 +195,66 @@ class Loaded:
         self, keys: Sequence[str | None], values: Sequence[Value], learner: str | None = None
     ) -> list[Answer | RecordError]:
         """Return what is said of records, given as the wire's bytes or as :class:`palearn.records.Record`."""
-        out: list[Answer | RecordError] = []
+        out: list[Answer | RecordError] = [_NO_KEY] * len(keys)
+        groups: dict[int, tuple[Models, list[int]]] = {}
         with self._lock:
             if self._layers is None:
-                self._read({key for key in keys if key is not None})
-            for key, value in zip(keys, values, strict=True):
-                try:
-                    if not key or not is_utf8(key):
-                        raise RecordError("no_key", "the record needs a key: the text that names a model")
-                    models = self._require_model(key)
-                    out.append(self._answer(key, self._scored(models, key, value, learner)))
-                except RecordError as fault:
-                    out.append(fault)
+                self._read({key for key in keys if key and is_utf8(key)})
+            for i, key in enumerate(keys):
+                if key and is_utf8(key):
+                    try:
+                        models = self._require_model(key)
+                        groups.setdefault(id(models), (models, []))[1].append(i)
+                    except NoModelError as error:
+                        out[i] = error
+            for models, rows in groups.values():
+                found = self._scored(models, [keys[i] or "" for i in rows], [values[i] for i in rows])
+                for fault in found.faults:
+                    out[rows[fault.row]] = fault.error
+                for row in found.parts:
+                    out[rows[row]] = RecordError("no_features", "the record lacks features, or views, to be scored by")
+                for j, row in enumerate(found.row.tolist()):
+                    out[rows[row]] = self._answer(keys[rows[row]] or "", models, found, j, learner)
         return out
+
+    def model(self, key: str, learner: str | None = None, top: int = 10) -> list[dict[str, Any]]:
+        """Return the strongest weights of each learner of a key, largest first, with what is known of each.
+
+        Raises
+        ------
+        NoModelError
+            The key has no model; a fallback does not stand for it here.
+        """
+        with self._lock:
+            models = self._model(key)
+            if models is None:
+                raise NoModelError(f"there is no model of key {key!r:.80} up to batch {self._batch_id}")
+            if learner is not None:
+                self._require_learner(learner)
+            return [
+                {"learner": x.name, **scoring.strongest(models, models.index[key], i, top)}
+                for i, x in enumerate(models.learners)
+                if learner in (None, x.name)
+            ]
 
     # -- one record --------------------------------------------------------------------------------------
 
-    def _ask(self, key: str, x: Mapping[str, Any], learner: str | None) -> _Asked:
-        with self._lock:
-            models = self._require_model(key)
-            return self._scored(models, key, record_of(models.settings, x), learner)
+    def _ask(self, key: str, x: Mapping[str, Any]) -> tuple[Models, Scored]:
+        models = self._require_model(key)
+        found = self._scored(models, [key], [record_of(models.settings, x)])
+        for fault in found.faults:
+            raise fault.error
+        return models, found
 
-    def _scored(self, models: Models, key: str, value: Value, learner: str | None) -> _Asked:
-        held = self._held(models, key)
-        found = scoring.score(models, Chunk([held.encode()], [value], [""], _PLACE, _PLACE))
-        if found.faults:
-            raise found.faults[0].error
-        if found.parts:
-            raise RecordError("no_features", "the record lacks features, or views, that a score needs")
-        return _Asked(models, found, 0, self._number(models, held, learner))
+    def _scored(self, models: Models, keys: Sequence[str], values: Sequence[Value]) -> Scored:
+        n = len(keys)
+        held = [self._held(models, key).encode() for key in keys]
+        return scoring.score(models, Chunk(held, values, [""] * n, np.zeros(n, np.int64), np.arange(n)))
 
-    def _answer(self, key: str, asked: _Asked) -> Answer:
-        models, found, row, i = asked
-        k, predicted = int(found.key[row]), int(found.predicted[i, row])
+    def _answer(self, key: str, models: Models, found: Scored, row: int, learner: str | None) -> Answer:
+        k = int(found.key[row])
+        i = self._number(models, models.keys[k], learner)
+        predicted = int(found.predicted[i, row])
         label = scoring.label_texts(models, k)[predicted] if predicted >= 0 else None
         fallback = msgspec.UNSET if models.keys[k] == key else models.keys[k]
         return Answer(key, models.learners[i].name, float(found.score[i, row]), label, None, self._batch_id, fallback)

@@ -65,7 +65,7 @@ def test_compose_is_valid_by_its_published_schema():
 def test_every_image_is_pinned(compose):
     images = [service["image"] for service in compose["services"].values()]
     images += re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
-    assert len(images) == 9
+    assert len(images) == 10
     for image in images:
         assert PIN.search(image), f"{image} moves under its tag"
 
@@ -182,7 +182,7 @@ def test_what_keeps_running_says_whether_it_is_well(compose):
 
 def test_ports_are_published_on_the_loopback_address_only(compose):
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
-    assert len(ports) == 5
+    assert len(ports) == 6
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
@@ -258,7 +258,8 @@ def mounted(service):
 def test_monitoring_starts_only_when_it_is_asked_for(compose):
     services = compose["services"]
     assert {n for n, s in services.items() if s.get("profiles") == ["monitoring"]} == {"prometheus", "grafana"}
-    assert all("profiles" not in s for n, s in services.items() if n not in ("prometheus", "grafana"))
+    assert all("profiles" not in s for n, s in services.items() if n not in ("prometheus", "grafana", "serve"))
+    assert services["serve"]["profiles"] == ["serve"]
     readme = (ROOT / "docker/README.md").read_text(encoding="utf-8")
     assert "--profile monitoring up" in readme
 

@@ -41,6 +41,7 @@ NEEDS = [
     (["replay", "--config", "job.yaml", "--input", "people.jsonl"], "spark"),
     (["state", "export", "checkpoint", "exported"], "spark"),
     (["produce", "people.jsonl", "--topic", "people"], "kafka"),
+    (["serve", "out"], "serve"),
     (["report", "out", "--plot", "error.png"], "plots"),
 ]
 

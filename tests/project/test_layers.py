@@ -50,8 +50,11 @@ ROOMS: dict[str, set[str]] = {
 HOMES = {
     "pyspark": ("palearn/spark/", "palearn/cli/"),
     "kafka": ("palearn/kafka/",),
-    "prometheus_client": ("palearn/spark/monitor.py",),
+    "prometheus_client": ("palearn/spark/monitor.py", "palearn/serving/service.py"),
     "sklearn": ("palearn/sklearn/",),
+    "starlette": ("palearn/serving/",),
+    "swagger_ui_bundle": ("palearn/serving/",),
+    "uvicorn": ("palearn/cli/serve.py",),
     "river": ("palearn/river.py",),
     "fastavro": ("palearn/records/avro.py",),
     "google": ("palearn/records/protobuf.py",),
