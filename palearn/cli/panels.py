@@ -52,6 +52,10 @@ EXAMPLES = {
         "palearn replay --config mails.yaml --set output.path=replayed",
         "palearn replay --config mails.yaml --input mails.jsonl --set output.path=replayed",
     ],
+    "serve": [
+        "palearn serve out",
+        "palearn serve out --host 0.0.0.0 --port 8750 --token-file token --certificate own.pem --private-key own.key",
+    ],
     "report": ["palearn report out", "palearn report out --html report.html --plot error.png"],
     "watch": ["palearn watch out"],
     "models": ["palearn models out", "palearn models out --key alice --learner arow --top 20"],

@@ -33,10 +33,8 @@ def serve(
         Path | None,
         typer.Option(help=f"File with the bearer token that requests must bring; default: {TOKEN}, or none."),
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="TLS certificate, PEM.", exists=True, dir_okay=False)] = None,
-    private_key: Annotated[
-        Path | None, typer.Option(help="The certificate's private key, PEM.", exists=True, dir_okay=False)
-    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate, PEM.")] = None,
+    private_key: Annotated[Path | None, typer.Option(help="The certificate's private key, PEM.")] = None,
 ) -> None:
     """Answer over HTTP with a job's models, and follow its new batches.
 
@@ -50,6 +48,9 @@ def serve(
 
     if (certificate is None) != (private_key is None):
         usage("--certificate and --private-key go together")
+    for file in (certificate, private_key):
+        if file is not None and not file.is_file():
+            raise ConfigError(f"there is no file {file}")
     token = _token(token_file)
     log_to_stderr()
 

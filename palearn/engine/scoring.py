@@ -221,7 +221,7 @@ def strongest(models: Models, k: int, learner: int, top: int) -> dict[str, Any]:
                 "label": labels[len(labels) - blocks + at % blocks],
                 "weight": weights[at],
                 "variance": variance,
-                "deviations": None if variance is None else weights[at] / math.sqrt(variance),
+                "z_score": None if variance is None else weights[at] / math.sqrt(variance),
             }
         )
     return {"labels": labels, "features": int(layout.features[k]), "weights": found}

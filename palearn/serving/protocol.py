@@ -54,13 +54,13 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 
 class Weight(msgspec.Struct):
-    """A weight of a model; ``variance`` and ``deviations`` are a second-order learner's."""
+    """A weight of a model; ``variance`` and ``z_score`` are a second-order learner's."""
 
     feature: str
     label: str | None
     weight: float
     variance: float | None
-    deviations: float | None
+    z_score: float | None
 
 
 class LearnerModel(msgspec.Struct):
