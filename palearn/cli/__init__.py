@@ -8,6 +8,7 @@ from rich.console import Console
 
 from palearn.cli.evaluate import evaluate, search
 from palearn.cli.generate import generate
+from palearn.cli.init import init
 from palearn.cli.jobs import replay, stream
 from palearn.cli.models import models, predict
 from palearn.cli.report import report
@@ -20,6 +21,7 @@ __all__ = [
     "app",
     "evaluate",
     "generate",
+    "init",
     "main",
     "models",
     "predict",

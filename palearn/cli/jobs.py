@@ -17,6 +17,7 @@ from palearn.cli.shared import (
     Overrides,
     Port,
     app,
+    bootstrap_of,
     broker_app,
     console,
     log_to_stderr,
@@ -35,10 +36,13 @@ if TYPE_CHECKING:
 @broker_app.command("start")
 def broker_start(port: Port = 9092, data: Data = None) -> None:
     """Start the broker and wait until it answers."""
+    from palearn.config.short_forms import BOOTSTRAP
     from palearn.kafka import local_broker
 
     local_broker.start(port, data)
-    console.print(f"Kafka answers at 127.0.0.1:{port}")
+    address = f"127.0.0.1:{port}"
+    console.print(f"Kafka answers at {address}; its data is in {local_broker.status(port, data).data}", soft_wrap=True)
+    console.print(f"for other commands and configurations without an address: export {BOOTSTRAP}={address}")
 
 
 @broker_app.command("stop")
@@ -71,7 +75,8 @@ def produce(
     files: Annotated[list[str], typer.Argument(help=f"Files, - for standard input, or {SHIPPED}.")],
     topic: Annotated[str, typer.Option(help="Kafka topic; made if it is not there.")],
     bootstrap_servers: Annotated[
-        str | None, typer.Option(help="HOST:PORT of a broker; default: --config's, or 127.0.0.1:9092.")
+        str | None,
+        typer.Option(help="HOST:PORT of a broker; default: --config's, PALEARN_BOOTSTRAP_SERVERS, or 127.0.0.1:9092."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A job's YAML: its brokers and their access.", exists=True, dir_okay=False)
@@ -95,7 +100,7 @@ def produce(
     with progress("bytes") as bar:
         task = bar.add_task(f"producing to {topic}", total=None)
         report = send(
-            paths, topic=topic, bootstrap=bootstrap_servers or (kafka.bootstrap_servers if kafka else "127.0.0.1:9092"),
+            paths, topic=topic, bootstrap=bootstrap_servers or bootstrap_of(kafka.bootstrap_servers if kafka else None),
             access=kafka.access if kafka else None, options=reading, constant_key=constant_key,
             missing_key=missing_key, rate=rate, partitions=partitions,
             progress=lambda done, total: bar.update(task, completed=done, total=total),

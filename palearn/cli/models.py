@@ -117,7 +117,7 @@ def _print_queries(
 @reads_files
 def predict(
     models: Out,
-    file: Annotated[str, typer.Argument(help=f"A file of records, or {SHIPPED}.")],
+    file: Annotated[str, typer.Argument(help=f"A file of records, - for standard input, or {SHIPPED}.")],
     learner: Annotated[list[str], typer.Option(help="Score with this learner; default: with all.")] = [],  # noqa: B006
     batch: AsOf = None,
     out: Annotated[Path | None, typer.Option(help="Write to this .jsonl, .csv or .parquet file.")] = None,

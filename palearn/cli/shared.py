@@ -1,6 +1,7 @@
 """What the commands share: the application, options, and how answers are shown."""
 
 import logging
+import os
 import platform
 import sys
 from collections.abc import Collection
@@ -82,6 +83,13 @@ Master = Annotated[str | None, typer.Option(help="Spark master, e.g. local[2]; d
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Port = Annotated[int, typer.Option(help="Clients' port; the controller listens on the next one.", min=1, max=65534)]
 Data = Annotated[Path | None, typer.Option(help="Folder of the broker's log and topics.")]
+
+
+def bootstrap_of(given: str | None = None) -> str:
+    """Return a broker's address: the one given, PALEARN_BOOTSTRAP_SERVERS of the environment, or this machine's."""
+    from palearn.config.short_forms import BOOTSTRAP
+
+    return given or os.environ.get(BOOTSTRAP) or "127.0.0.1:9092"
 
 
 def print_rows(rows: list[dict[str, Any]], numbers: Collection[str] = ()) -> None:

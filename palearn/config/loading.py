@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import yaml
 
+from palearn.config import short_forms
 from palearn.config.schema import Config, KafkaSource, KeyRule, learner_of
 from palearn.config.section import Section
 from palearn.config.topic_formats import form_faults, topic_faults
@@ -93,6 +94,7 @@ def parse(tree: Any, overrides: Sequence[str] = (), *, where: str = "configurati
         raise ConfigError(f"{where}: expected a mapping with source, learners, output and checkpoint")
     for override in overrides:
         _override(tree, override)
+    short_forms.write_out(tree)
     faults: list[str] = []
     tree = _expand(tree, "", faults)
     _fields(tree, Config, "", faults)
