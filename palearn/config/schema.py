@@ -13,7 +13,7 @@ from palearn.engine.bucket import BucketConfig
 from palearn.engine.join import Limits
 from palearn.errors import LearnerError
 from palearn.learners import LEARNERS, Learner
-from palearn.models.state import MAX_BYTES, Settings
+from palearn.models.state import FADING, MAX_BYTES, MAX_FEATURES, WINDOW, Settings
 from palearn.records import PLAIN, Encoding, LabelValue, ValueFormat
 from palearn.tables.schemas import TABLES
 
@@ -98,14 +98,14 @@ class State(Section, frozen=True):
     buckets: Annotated[int, Meta(ge=1, le=10_000_000)] = 64
     partitions: Count | None = None
     max_keys: Count | None = None
-    max_features: Count = 10_000
+    max_features: Count = MAX_FEATURES
 
 
 class Metrics(Section, frozen=True):
     """Window of the rolling error (examples) and factor of the faded error."""
 
-    window: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
-    fading: Annotated[float, Meta(gt=0, le=1)] = 0.999
+    window: Annotated[int, Meta(ge=1, le=1_000_000)] = WINDOW
+    fading: Annotated[float, Meta(gt=0, le=1)] = FADING
 
 
 class Table(Section, frozen=True):

@@ -78,6 +78,17 @@ class Scored(NamedTuple):
     no_model: Accepted
     parts: list[int]
 
+    @property
+    def labelled(self) -> int:
+        """How many of the scored records have a label."""
+        return int((self.y >= 0).sum())
+
+    @property
+    def mistakes(self) -> IntArray:
+        """Each learner's mistakes among them; a label that the key has never seen is one."""
+        wrong: IntArray = np.count_nonzero((self.predicted != self.y) & (self.y >= 0), axis=1)
+        return wrong
+
 
 def score(models: Models, chunk: Chunk) -> Scored:
     """Score records one by one: what is said of one depends on its model alone, not on the other records.

@@ -57,10 +57,9 @@ class Account:
 
     def add(self, found: Scored) -> None:
         """Count what was found of a piece of the file."""
-        labelled = found.y >= 0
-        wrong = ((found.predicted != found.y) & labelled).sum(axis=1).tolist()
+        wrong = found.mistakes.tolist()
         self.mistakes = [mine + new for mine, new in zip(self.mistakes or [0] * len(wrong), wrong, strict=True)]
-        self.n += int(labelled.sum())
+        self.n += found.labelled
         self.scored += found.row.size
         self.no_model += len(found.no_model.key)
         self.keys.update(found.no_model.key)

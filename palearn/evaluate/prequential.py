@@ -234,10 +234,10 @@ def held_out(models: Models, examples: Examples) -> dict[str, Any]:
     rows = _rows(examples)
     while taken := list(itertools.islice(rows, PIECE)):
         found = score(models, _chunk(taken, 0, keyed=examples.reading.key is not None))
-        labelled, strangers = found.y >= 0, [record.label is not None for record in found.no_model.record]
-        mistakes += ((found.predicted != found.y) & labelled).sum(axis=1)
-        out["n"] += int(labelled.sum())
-        out["unlabelled"] += int((~labelled).sum()) + strangers.count(False)
+        strangers = [record.label is not None for record in found.no_model.record]
+        mistakes += found.mistakes
+        out["n"] += found.labelled
+        out["unlabelled"] += found.row.size - found.labelled + strangers.count(False)
         out["rejected"] += len(found.faults)
         out["no_model"] += strangers.count(True)
         out["parts"] += len(found.parts)

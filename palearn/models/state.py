@@ -18,8 +18,9 @@ from palearn.models.vectorize import Vocabulary
 from palearn.records import LabelValue
 from palearn.types import ByteArray, FloatArray, Int32Array, IntArray
 
-#: The longest value of a record, in bytes, where nothing else is said.
-MAX_BYTES = 1_048_576
+#: What a configuration that says nothing else gets: the longest value of a record in bytes, the window of the rolling
+#: error in examples, the factor of the faded error, the most features of a key.
+MAX_BYTES, WINDOW, FADING, MAX_FEATURES = 1_048_576, 1000, 0.999, 10_000
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ class Settings:
     positive: LabelValue | None = None
     bias: bool = True
     views: tuple[str, ...] = ()
-    window: int = 1000
-    fading: float = 0.999
-    max_features: int | None = 10_000
+    window: int = WINDOW
+    fading: float = FADING
+    max_features: int | None = MAX_FEATURES
     max_bytes: int | None = MAX_BYTES
 
     @property
