@@ -53,7 +53,7 @@ def test_commands_parse(line, tmp_path, monkeypatch):
     for word in words:
         if word.endswith((".csv", ".json", ".yaml")):
             Path(word).touch()
-    for folder in ("out", "exported", "checkpoint", "FOLDER"):
+    for folder in ("out", "exported", "checkpoint", "replayed", "FOLDER"):
         Path(folder).mkdir()
     Path("FILE").touch()
     command = command_of(words)
@@ -131,8 +131,8 @@ def test_readme_python_runs():
     assert scope["m"].predict_one({"free": 1}) == "spam"
 
 
-def test_readme_lists_every_learner_with_its_options():
-    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \|([^|]*)\|", README, flags=re.MULTILINE))
+def test_learners_are_listed_with_their_options():
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \|([^|]*)\|", PAGES["docs/learners.md"], flags=re.MULTILINE))
     assert list(rows) == list(LEARNERS)
     second_order = {parameter.name for parameter in SECOND_ORDER}
     for name, options in rows.items():
