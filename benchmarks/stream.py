@@ -24,7 +24,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from benchmarks.common import drawn, fill_topic, own_broker, topic_command
 from palearn.config import Config, parse
-from palearn.engine.bucket import Summary
+from palearn.engine.summary import Summary
 from palearn.learners import Learner, Rows, empty_outcome, layout_of
 from palearn.records import decode_value
 from palearn.spark import source

@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from palearn.engine import result_rows
-from palearn.engine.bucket import Bucket, BucketConfig, Summary
+from palearn.engine.bucket import Bucket, BucketConfig
+from palearn.engine.summary import Summary
 from palearn.tables import schemas
 from palearn.tables.store import Store
 from tests.streams import Row, chunk

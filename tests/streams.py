@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from palearn.engine.bucket import Bucket, BucketConfig, Chunk, Summary
+from palearn.engine.bucket import Bucket, BucketConfig, Chunk
+from palearn.engine.summary import Summary
 from palearn.learners import Learner
 from palearn.models.state import Settings
 from palearn.records import Record

@@ -1,12 +1,9 @@
 """The command line: ``palearn COMMAND``. Thin: each command reads its options and calls one function."""
 
-import sys
 from collections.abc import Callable
 
-import typer
-from rich.console import Console
-
 from palearn.cli.evaluate import evaluate, search
+from palearn.cli.failures import App, guarded
 from palearn.cli.generate import generate
 from palearn.cli.init import init
 from palearn.cli.jobs import replay, stream
@@ -15,7 +12,6 @@ from palearn.cli.report import report
 from palearn.cli.reproduce import reproduce
 from palearn.cli.serve import serve
 from palearn.cli.shared import app
-from palearn.errors import PalearnError, missing_extra, shown
 
 __all__ = [
     "app",
@@ -37,27 +33,22 @@ __all__ = [
 
 
 def main() -> None:
-    """Run a command; an error of palearn's is one line and exit status 1."""
-    _guarded(app)
+    """Run a command; a failure is one sentence and exit status 1."""
+    guarded(app)
 
 
 def stream_job() -> None:
     """Entry of ``jobs/stream.py``."""
-    _guarded(lambda: typer.run(stream))
+    _run_alone(stream)
 
 
 def replay_job() -> None:
     """Entry of ``jobs/replay.py``."""
-    _guarded(lambda: typer.run(replay))
+    _run_alone(replay)
 
 
-def _guarded(command: Callable[[], object]) -> None:
-    try:
-        try:
-            command()
-        except ModuleNotFoundError as error:
-            raise missing_extra(error) or error from None
-    except PalearnError as error:
-        told = "\n".join(map(shown, str(error).split("\n")))
-        Console(stderr=True).print(f"palearn: {told}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(1)
+def _run_alone(command: Callable[..., object]) -> None:
+    """Run a command that needs not be named."""
+    alone = App(add_completion=False, pretty_exceptions_enable=False)
+    alone.command()(command)
+    guarded(alone)

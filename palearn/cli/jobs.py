@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from palearn.cli.failures import log_to_stderr
 from palearn.cli.reading import column_kinds, inputs, reads_files
 from palearn.cli.shared import (
     SHIPPED,
@@ -20,7 +21,6 @@ from palearn.cli.shared import (
     bootstrap_of,
     broker_app,
     console,
-    log_to_stderr,
     print_json,
     print_rows,
     progress,
@@ -148,10 +148,36 @@ def stream(
     """Learn from Kafka (the Spark job; the same as spark-submit jobs/stream.py)."""
     from palearn.config import load
     from palearn.spark import stream as job
+    from palearn.spark.stopping import STOP
 
-    log_to_stderr()
     overrides = [*set_, *(["trigger=available_now"] if once else [])]
-    job.run(load(config, overrides), warm_start=warm_start, master=master)
+    loaded = load(config, overrides)
+    log_to_stderr(loaded.logging.format, loaded.logging.level)
+    job.run(loaded, warm_start=warm_start, master=master)
+    STOP.end()
+
+
+@app.command()
+def check(config: Config, set_: Overrides = [], json: Json = False) -> None:  # noqa: B006 - typer reads the default
+    """Say all that keeps a stream from starting: configuration, machine, folders, brokers, topics, offsets."""
+    from palearn.config import load
+
+    try:
+        loaded = load(config, set_)
+    except ConfigError as fault:
+        told = [str(fault)]
+    else:
+        from palearn.spark.readiness import faults
+
+        told = list(dict.fromkeys(map(str, faults(loaded))))
+    if json:
+        print_json({"ready": not told, "faults": told})
+    elif told:
+        raise ConfigError("\n  ".join(told))
+    else:
+        console.print("nothing keeps the stream from starting")
+    if told:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -169,11 +195,12 @@ def replay(
     from palearn.config import load
     from palearn.spark import replay as job
 
-    log_to_stderr()
     # In quotes: a topic may be called 2024-01-01.
     overrides = [*set_, *([f"source.kafka.topics={msgspec.json.encode([topic]).decode()}"] if topic else [])]
     paths = [str(path) for path in input_] or None
-    job.run(load(config, overrides), paths=paths, start=from_, end=to, batches_of=batches_of, master=master)
+    loaded = load(config, overrides)
+    log_to_stderr(loaded.logging.format, loaded.logging.level)
+    job.run(loaded, paths=paths, start=from_, end=to, batches_of=batches_of, master=master)
 
 
 @state_app.command("export")

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from palearn.cli.shared import Json, app, console, log_to_stderr, print_json, print_rows, progress
+from palearn.cli.failures import log_to_stderr
+from palearn.cli.shared import Json, app, console, print_json, print_rows, progress
 
 
 @app.command()

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from palearn.cli.shared import app, log_to_stderr, usage
+from palearn.cli.failures import log_to_stderr
+from palearn.cli.shared import app, usage
 from palearn.errors import ConfigError, FileFormatError
 
 #: The environment's name of the token, where no file has it.

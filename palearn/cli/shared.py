@@ -1,6 +1,5 @@
 """What the commands share: the application, options, and how answers are shown."""
 
-import logging
 import os
 import platform
 import sys
@@ -20,12 +19,13 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from palearn.cli.failures import App
 from palearn.cli.panels import PanelGroup
 from palearn.errors import ConfigError, FileFormatError
 from palearn.report import terminal_table
 from palearn.report.terminal_table import Column, Sheet
 
-app = typer.Typer(
+app = App(
     help="Online linear classifiers, one model per key, learned from Kafka inside a Spark job.",
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -67,11 +67,11 @@ def versions() -> str:
     return f"palearn {__version__}, Python {platform.python_version()}, {spark}"
 
 
-broker_app = typer.Typer(
+broker_app = App(
     help="A real single-node Kafka on this machine, for trying things.", no_args_is_help=True, cls=PanelGroup
 )
 app.add_typer(broker_app, name="broker")
-state_app = typer.Typer(help="The state of a stopped job.", no_args_is_help=True, cls=PanelGroup)
+state_app = App(help="The state of a stopped job.", no_args_is_help=True, cls=PanelGroup)
 app.add_typer(state_app, name="state")
 #: Names of keys and features are text, whatever brackets are in them.
 console = Console(markup=False, width=terminal_table.width())
@@ -166,19 +166,3 @@ def save(path: Path, text: str) -> None:
 def print_json(content: Any) -> None:
     """Print an answer as JSON."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(content, enc_hook=str)).decode() + "\n")
-
-
-def log_to_stderr() -> None:
-    """Let palearn tell what it does; others only what is wrong."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("palearn").setLevel(logging.INFO)
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_is_not_of_py4j)
-
-
-def _is_not_of_py4j(entry: logging.LogRecord) -> bool:
-    """Leave out what py4j logs, by its own loggers and by the root: a traceback at every Ctrl-C.
-
-    The caller reports what Java answers.
-    """
-    return "py4j" not in Path(entry.pathname).parts

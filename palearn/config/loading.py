@@ -18,6 +18,7 @@ import yaml
 from palearn.config import short_forms
 from palearn.config.schema import Config, KafkaSource, KeyRule, learner_of
 from palearn.config.section import Section
+from palearn.config.source_options import source_faults
 from palearn.config.topic_formats import form_faults, topic_faults
 from palearn.errors import ConfigError, LearnerError
 from palearn.learners import TASKS
@@ -98,14 +99,17 @@ def parse(tree: Any, overrides: Sequence[str] = (), *, where: str = "configurati
     faults: list[str] = []
     tree = _expand(tree, "", faults)
     _fields(tree, Config, "", faults)
-    _learner_faults(tree, faults)
-    if not faults:
+    of_learners: list[str] = []
+    _learner_faults(tree, of_learners)
+    if faults:
+        faults += of_learners
+    else:
         try:
             config = msgspec.convert(tree, Config)
         except msgspec.ValidationError as error:
             faults.append(_sentence(error))
         else:
-            faults += _check(config)
+            faults += [*of_learners, *_check(config, learners=not of_learners)]
             if not faults:
                 return config
     raise ConfigError(f"{where}: " + "\n  ".join(faults))
@@ -124,15 +128,27 @@ def _learner_faults(tree: dict[str, Any], faults: list[str]) -> None:
         try:
             name = learner_of(item, task).name
         except LearnerError as error:
-            faults.append(f"learners.{i}: {error}")
+            faults += [f"learners.{i}: {fault}" for fault in _option_faults(item, task) or [str(error)]]
             continue
         if name in names:
             faults.append(f"learners.{i}.name: {name!r} stands twice; tables tell learners apart by name")
         names.append(name)
 
 
-def _check(config: Config) -> list[str]:
-    """Return what no single field's type can say."""
+def _option_faults(item: dict[str, Any], task: str) -> list[str]:
+    """Return what is wrong with a learner's options, each looked at alone; none, if only together they are."""
+    found = []
+    for name, value in item.items():
+        if name not in ("algorithm", "name"):
+            try:
+                learner_of({"algorithm": item.get("algorithm"), name: value}, task)
+            except LearnerError as error:
+                found.append(str(error))
+    return list(dict.fromkeys(found))
+
+
+def _check(config: Config, *, learners: bool) -> list[str]:
+    """Return what no single field's type can say; ``learners``: of learners too, which are sound."""
     faults: list[str] = []
     if (config.source.kafka is None) == (config.source.files is None):
         faults.append("source: give kafka or files, one of the two")
@@ -140,13 +156,12 @@ def _check(config: Config) -> list[str]:
         faults += _kafka_faults(config.source.kafka)
     elif config.output.topics:
         faults.append(f"output.{next(iter(config.output.topics))}.kafka: there is no source.kafka to say which cluster")
-    return faults + _record_faults(config) + _view_faults(config)
+    return faults + _record_faults(config) + _view_faults(config, sound=learners)
 
 
 def _kafka_faults(kafka: KafkaSource) -> list[str]:
     faults = [f"starting_offsets: {fault}" for fault in [offsets_fault(kafka.starting_offsets)] if fault]
-    taken = {name: _TAKEN[name.lower()] for name in kafka.options if name.lower() in _TAKEN}
-    faults += [f"options.{name}: {instead}" for name, instead in taken.items()]
+    faults += source_faults(kafka)
     if kafka.access is not None:
         faults += [f"access.{fault}" for fault in kafka.access.faults()]
     return [f"source.kafka.{fault}" for fault in faults]
@@ -155,8 +170,8 @@ def _kafka_faults(kafka: KafkaSource) -> list[str]:
 def _record_faults(config: Config) -> list[str]:
     records, kafka = config.records, config.source.kafka
     faults = []
-    if isinstance(records.key, KeyRule) and (records.key.field is None) == (records.key.constant is None):
-        faults.append("key: give 'record', {field: NAME} or {constant: TEXT}")
+    if isinstance(records.key, KeyRule):
+        faults += [f"key{fault}" for fault in records.key.faults()]
     if records.positive is not None and records.task != "binary":
         faults.append(f"positive is for the binary task, records.task is {records.task}")
     form = records.format, records.schema, records.message
@@ -168,14 +183,14 @@ def _record_faults(config: Config) -> list[str]:
     return [f"records.{fault}" for fault in faults]
 
 
-def _view_faults(config: Config) -> list[str]:
-    """Return what is wrong with the views, and with the topics and learners that name them."""
+def _view_faults(config: Config, *, sound: bool) -> list[str]:
+    """Return what is wrong with views, and with topics and, if they are ``sound``, learners that name them."""
     views, faults = list(config.records.views or ()), []
     try:
         check_views(views)
     except LearnerError as error:
         faults.append(f"records.views: {error}")
-    learners = config.make_learners()
+    learners = config.make_learners() if sound else []
     named = {f"records.topics.{topic}": own.view for topic, own in config.records.topics.items()}
     named |= {f"learners.{i}": learner.view for i, learner in enumerate(learners)}
     faults += [
@@ -189,22 +204,6 @@ def _view_faults(config: Config) -> list[str]:
         if learner.params.get("as_printed") and learner.row.views and len(views) > 2:
             faults.append(f"learners.{i}: as_printed is the paper's algorithm for two views; set records.views: [A, B]")
     return faults
-
-
-_TOPICS = "name the topics in source.kafka.topics"
-_END = "a stream has no end; palearn replay has --to"
-#: What the configuration itself tells Spark's Kafka source, which does not mind how its options' letters are written.
-_TAKEN = {
-    "kafka.bootstrap.servers": "set source.kafka.bootstrap_servers",
-    "subscribe": _TOPICS,
-    "subscribepattern": _TOPICS,
-    "assign": _TOPICS,
-    "startingoffsets": "set source.kafka.starting_offsets",
-    "maxoffsetspertrigger": "set source.kafka.max_offsets_per_trigger",
-    "endingoffsets": _END,
-    "endingtimestamp": _END,
-    "endingoffsetsbytimestamp": _END,
-}
 
 
 def offsets_fault(text: str) -> str | None:

@@ -8,13 +8,14 @@ from msgspec import Meta
 
 from palearn.config.section import Section, Text
 from palearn.config.security import Access
-from palearn.config.topic_formats import Schema, TopicFormat, form_of
+from palearn.config.topic_formats import Schema, TopicFormat, form_of, read_schema
 from palearn.engine.bucket import BucketConfig
 from palearn.engine.join import Limits
-from palearn.errors import LearnerError
+from palearn.errors import ConfigError, LearnerError
 from palearn.learners import LEARNERS, Learner
 from palearn.models.state import FADING, MAX_BYTES, MAX_FEATURES, WINDOW, Settings
 from palearn.records import PLAIN, Encoding, LabelValue, ValueFormat
+from palearn.records.keys import WANTED, WITH_FIELDS, Form, KeyFormat, schema_fault
 from palearn.tables.schemas import TABLES
 
 Count = Annotated[int, Meta(ge=1)]
@@ -63,10 +64,36 @@ class Source(Section, frozen=True):
 
 
 class KeyRule(Section, frozen=True):
-    """Where a record's key is, if not in the Kafka record's key: a field of the value, or one constant."""
+    """Where a record's key is, and how it is written.
 
+    With a ``form`` it is the Kafka record's key, written so (:mod:`palearn.records.keys`), or the ``field`` of it. Else
+    it is a field of the value, or one constant.
+    """
+
+    form: Form | None = None
     field: Text | None = None
     constant: Text | None = None
+    schema: Text | None = None
+
+    def faults(self) -> list[str]:
+        """Return what is wrong, each with its path."""
+        if self.form is None:
+            found = [] if self.schema is None else [".schema: is for form: avro"]
+            if (self.field is None) == (self.constant is None):
+                found.append(f": give 'record', {{form: {'|'.join(WANTED)}}}, {{field: NAME}} or {{constant: TEXT}}")
+            return found
+        found = [] if self.constant is None else [".constant: a constant key has no form"]
+        if self.field is not None and self.form not in WITH_FIELDS:
+            found.append(f".field: a key of form {self.form} has no fields (without a form it is a field of the value)")
+        if (self.schema is None) == (self.form == "avro"):
+            found.append(".schema: " + ("avro needs the file of its schema" if self.schema is None else "is for avro"))
+        elif self.schema is not None:
+            try:
+                fault = schema_fault(read_schema(self.schema))
+            except ConfigError as error:
+                fault = str(error)
+            found += [] if fault is None else [f".schema: {fault}"]
+        return found
 
 
 class Records(Section, frozen=True):
@@ -79,6 +106,7 @@ class Records(Section, frozen=True):
     schema: Schema | None = None
     message: Text | None = None
     key: Literal["record"] | KeyRule = "record"
+    tombstone: Literal["reject", "forget"] = "reject"
     task: Literal["binary", "multiclass"] = "binary"
     positive: LabelValue | None = None
     bias: bool = True
@@ -130,6 +158,7 @@ class Output(Section, frozen=True):
     rejected: Literal[False] | Table = Table()
     expired: Literal[False] | Table = Table()
     drifts: Literal[False] | Table = Table()
+    forgotten: Literal[False] | Table = Table()
     batches: Literal[False] | Table = Table()
 
     @property
@@ -174,6 +203,13 @@ class Monitoring(Section, frozen=True):
     prometheus: Prometheus | None = None
 
 
+class Logging(Section, frozen=True):
+    """How the job's log is written, to standard error: lines of text, or one JSON object a line."""
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class Config(Section, frozen=True):
     """The whole configuration; source, learners, output and checkpoint are enough."""
 
@@ -186,6 +222,7 @@ class Config(Section, frozen=True):
     state: State = State()
     metrics: Metrics = Metrics()
     monitoring: Monitoring = Monitoring()
+    logging: Logging = Logging()
     trigger: Literal["available_now"] | ProcessingTime = "available_now"
 
     @property
@@ -215,6 +252,14 @@ class Config(Section, frozen=True):
         return {topic: form for topic, form in found.items() if form != PLAIN}
 
     @property
+    def key_format(self) -> KeyFormat:
+        """How the Kafka records' keys are written; a schema is read from its file."""
+        rule = self.records.key
+        if not isinstance(rule, KeyRule) or rule.form is None:
+            return KeyFormat()
+        return KeyFormat(rule.form, rule.field, None if rule.schema is None else read_schema(rule.schema))
+
+    @property
     def bucket_config(self) -> BucketConfig:
         """What a bucket of keys needs to know; schemas are read from their files."""
         return self.bucket_config_with(self.forms)
@@ -223,7 +268,9 @@ class Config(Section, frozen=True):
         """Return the plan where ``forms`` are known, as they are to workers, who have no files."""
         tables = frozenset(name for name in TABLES if getattr(self.output, name) is not False)
         learners, state = tuple(self.make_learners()), self.state
-        return BucketConfig(self.settings, learners, state.max_keys, tables, self.join, forms)
+        rule, tombstone = self.records.key, self.records.tombstone
+        form = (rule.form if isinstance(rule, KeyRule) else None) or "text"
+        return BucketConfig(self.settings, learners, state.max_keys, tables, self.join, forms, form, tombstone)
 
     def make_learners(self) -> list[Learner]:
         """Return the stream's learners."""
@@ -243,6 +290,11 @@ class Config(Section, frozen=True):
 
 def _without_files(records: dict[str, Any]) -> dict[str, Any]:
     """Leave out where schemas are, as a stream gets new ones while it lives, and what earlier versions had not."""
+    del records["tombstone"]  # what it does to a record is seen in the table of forgotten keys
+    if isinstance(key := records["key"], dict):
+        del key["schema"]
+        if key["form"] is None:
+            del key["form"]
     for form in (records, *records["topics"].values()):
         del form["schema"]
         for name in ("format", "message"):

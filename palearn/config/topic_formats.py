@@ -94,11 +94,12 @@ def _contents(schema: Schema | None) -> tuple[tuple[int | None, bytes], ...]:
     if schema is None:
         return ()
     return tuple(
-        (number, _content(path)) for number, path in ({None: schema} if isinstance(schema, str) else schema).items()
+        (number, read_schema(path)) for number, path in ({None: schema} if isinstance(schema, str) else schema).items()
     )
 
 
-def _content(path: str) -> bytes:
+def read_schema(path: str) -> bytes:
+    """Return the content of a schema's file, or raise a ConfigError."""
     if path.endswith(".proto"):
         raise ConfigError(
             f"{path} must be compiled: protoc --include_imports --descriptor_set_out=FILE {path} (pip install "

@@ -8,7 +8,7 @@ arrive in, and every record gets exactly one status: learned, scored, or rejecte
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ import pyarrow as pa
 from palearn.engine import result_rows
 from palearn.engine.join import Join, JoinResult, Limits, More
 from palearn.engine.join_buffer import Part, Score
-from palearn.engine.result_rows import Rejected
+from palearn.engine.result_rows import Forgotten, Rejected
+from palearn.engine.summary import Summary
+from palearn.engine.tombstones import between_tombstones
 from palearn.engine.validation import Accepted, Chunk, Value, check
 from palearn.errors import RecordError, StateFormatError
 from palearn.learners import Learner, Outcome
@@ -27,8 +29,8 @@ from palearn.models.labels import classify
 from palearn.models.state import MAX_BYTES, Settings
 from palearn.models.vectorize import Flat, concatenate, flatten
 from palearn.records import PLAIN, Record, ValueFormat, decode_value, encode
+from palearn.records.keys import Form, unmarked
 from palearn.tables import schemas
-from palearn.tables.schemas import STATUSES
 from palearn.types import IntArray
 
 
@@ -39,43 +41,16 @@ class BucketConfig:
     settings: Settings
     learners: tuple[Learner, ...]
     max_keys: int | None = None
-    tables: frozenset[str] = frozenset(("models", "metrics", "rejected", "expired", "drifts"))
+    tables: frozenset[str] = frozenset(("models", "metrics", "rejected", "expired", "drifts", "forgotten"))
     limits: Limits = field(default_factory=Limits)
     forms: Mapping[str, ValueFormat] = field(default_factory=dict)
+    key_form: Form = "text"
+    tombstone: Literal["reject", "forget"] = "reject"
 
     @cached_property
     def specs(self) -> list[dict[str, Any]]:
         """What the learners in a state must be."""
         return [learner.identity for learner in self.learners]
-
-
-@dataclass
-class Summary:
-    """What happened to a bucket's records: statuses, evictions, and each learner's examples, mistakes and updates."""
-
-    records: int = 0
-    statuses: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATUSES, 0))
-    keys_evicted: int = 0
-    features_evicted: int = 0
-    n: int = 0
-    mistakes: dict[str, int] = field(default_factory=dict)
-    updates: dict[str, int] = field(default_factory=dict)
-    reasons: dict[str, int] = field(default_factory=dict)
-
-    def add(self, other: "Summary") -> None:
-        """Add another bucket's figures."""
-        self.records += other.records
-        self.keys_evicted += other.keys_evicted
-        self.features_evicted += other.features_evicted
-        self.n += other.n
-        for mine, theirs in (
-            (self.statuses, other.statuses),
-            (self.mistakes, other.mistakes),
-            (self.updates, other.updates),
-            (self.reasons, other.reasons),
-        ):
-            for name, count in theirs.items():
-                mine[name] = mine.get(name, 0) + count
 
 
 class Bucket:
@@ -103,11 +78,20 @@ class Bucket:
         self._drifts: list[result_rows.Drifted] = []
         self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas.TABLES}
         self._rejected: list[Rejected] = []
+        self._forgotten: list[Forgotten] = []
         decode = partial(_decode_part, plan.forms)
         self._join = Join(self.models, plan.limits, decode)
 
     def learn(self, chunk: Chunk) -> None:
         """Take in records: check, score, learn and count each, in their order."""
+        if self.plan.tombstone == "reject" or None not in chunk.value:
+            self._learn(chunk)
+            return
+        for part, tombstones in between_tombstones(chunk, self.plan.key_form, exact=self.plan.max_keys is not None):
+            self._learn(part)
+            self._forget(tombstones)
+
+    def _learn(self, chunk: Chunk) -> None:
         self.summary.records += len(chunk.value)
         evicted = self.models.features_evicted
         signed = self.plan.settings.task == "binary" and self.plan.settings.positive is None
@@ -117,6 +101,7 @@ class Bucket:
             signed=signed,
             forms=self.plan.forms,
             features=self.models.max_features,
+            key_form=self.plan.key_form,
         )
         for fault in faults:
             self._reject(chunk.key[fault.row], _part(chunk, fault.row), fault.error)
@@ -148,6 +133,8 @@ class Bucket:
         self._rejected = []
         self._rows["drifts"] += result_rows.drift_rows(self._drifts)
         self._drifts = []
+        self._rows["forgotten"] += result_rows.forgotten_rows(self._forgotten)
+        self._forgotten = []
         if "expired" in self.plan.tables:
             self._rows["expired"] += result_rows.expired_rows(self._join.expired)
         self._join.expired = []
@@ -164,6 +151,8 @@ class Bucket:
         self.summary.statuses["rejected"] += 1
         self.summary.reasons[fault.reason] = self.summary.reasons.get(fault.reason, 0) + 1
         if "rejected" in self.plan.tables:
+            if key is not None and self.plan.key_form != "text":
+                key = unmarked(key)
             self._rejected.append(Rejected(key, part, fault))
 
     def _runs(self, keys: list[str], usable: list[int]) -> Iterator[list[int]]:
@@ -198,6 +187,33 @@ class Bucket:
         models.keep_keys(keep)
         self._left = True
         self.summary.keys_evicted += drop
+
+    def _forget(self, tombstones: list[Forgotten]) -> None:
+        """Drop the keys that tombstones name: their models, and the fragments that wait.
+
+        A tombstone, and each fragment that it drops, is counted as expired; no row repeats what they held.
+        """
+        if not tombstones:
+            return
+        models, names = self.models, {row.key for row in tombstones}
+        known = [name for name in names if name in models.index]
+        told = len(self._join.expired)
+        pending = self._join.leave(known)
+        del self._join.expired[told:]
+        self.summary.records += len(tombstones)
+        self.summary.statuses["pending"] -= pending
+        self.summary.statuses["expired"] += pending + len(tombstones)
+        self.summary.forgotten += len(known)
+        if known:
+            gone = np.array([models.index[name] for name in known])
+            models.keep_keys(np.setdiff1d(np.arange(len(models.keys)), gone))
+        self._scored -= names
+        self._drifted = {pair for pair in self._drifted if pair[0] not in names}
+        if self._left:  # a row of before may be there, which is not the key's last one any more
+            for table in ("models", "metrics"):
+                self._rows[table] = [result_rows.without(rows, names) for rows in self._rows[table]]
+        if "forgotten" in self.plan.tables:
+            self._forgotten += tombstones
 
     # -- learning --------------------------------------------------------------------------------------
 

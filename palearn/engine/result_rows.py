@@ -38,7 +38,7 @@ from palearn.models.labels import as_texts, default_labels
 from palearn.models.single import learner_features
 from palearn.models.state import MAX_BYTES
 from palearn.records import Label, label_text
-from palearn.tables.schemas import DRIFTS, EXPIRED, METRICS, MODELS, PREDICTIONS, REJECTED, TABLES
+from palearn.tables.schemas import DRIFTS, EXPIRED, FORGOTTEN, METRICS, MODELS, PREDICTIONS, REJECTED, TABLES
 from palearn.types import BoolArray, FloatArray, IntArray
 
 #: A key and a learner.
@@ -53,6 +53,16 @@ class Rejected(NamedTuple):
     key: bytes | None
     part: Part
     fault: RecordError
+
+
+class Forgotten(NamedTuple):
+    """A key that a tombstone forgot, where that stands, and when it was written (milliseconds since 1970)."""
+
+    key: str
+    topic: str
+    partition: int
+    offset: int
+    asked_at: int | None
 
 
 class Drifted(NamedTuple):
@@ -289,6 +299,19 @@ def total_rows(totals: dict[str, dict[str, int]]) -> pa.RecordBatch:
         for name, t in totals.items()
     ]
     return pa.RecordBatch.from_pylist(rows, METRICS)
+
+
+def forgotten_rows(found: Sequence[Forgotten]) -> list[pa.RecordBatch]:
+    """Return rows of the table of forgotten keys."""
+    if not found:
+        return []
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*found, strict=True), FORGOTTEN, strict=True)]
+    return [pa.record_batch(columns, schema=FORGOTTEN)]
+
+
+def without(rows: pa.RecordBatch, names: Set[str]) -> pa.RecordBatch:
+    """Return the rows of other keys."""
+    return rows.filter(pa.array([key not in names for key in rows.column("key").to_pylist()], pa.bool_()))
 
 
 def newest(table: pa.Table) -> pa.Table:

@@ -8,7 +8,7 @@ import numpy as np
 
 from palearn.errors import RecordError
 from palearn.models.labels import text_label
-from palearn.records import PLAIN, Record, ValueFormat, decode_values
+from palearn.records import PLAIN, Record, ValueFormat, decode_values, keys
 from palearn.records import check as check_record
 from palearn.types import Int32Array, IntArray
 
@@ -17,13 +17,25 @@ Value = bytes | Record | RecordError | None
 
 
 class Chunk(NamedTuple):
-    """Records of a bucket, any order: Kafka's key and value, with topic, partition and offset."""
+    """Records of a bucket, any order: Kafka's key and value, with topic, partition and offset.
+
+    ``time`` is when the records were written, in milliseconds since 1970; only that of tombstones is looked at.
+    """
 
     key: Sequence[bytes | None]
     value: Sequence[Value]
     topic: Sequence[str]
     partition: IntArray
     offset: IntArray
+    time: IntArray | None = None
+
+    def rows(self, chosen: Sequence[int]) -> "Chunk":
+        """Return some of the records."""
+        key, value = [self.key[i] for i in chosen], [self.value[i] for i in chosen]
+        topic = [self.topic[i] for i in chosen]
+        at = np.array(chosen, np.int64)
+        time = None if self.time is None else self.time[at]
+        return Chunk(key, value, topic, self.partition[at], self.offset[at], time)
 
 
 class Accepted(NamedTuple):
@@ -46,7 +58,13 @@ class Fault(NamedTuple):
 
 
 def check(
-    chunk: Chunk, most: int, *, signed: bool, forms: Mapping[str, ValueFormat] | None = None, features: int = 2**31
+    chunk: Chunk,
+    most: int,
+    *,
+    signed: bool,
+    forms: Mapping[str, ValueFormat] | None = None,
+    features: int = 2**31,
+    key_form: keys.Form = "text",
 ) -> tuple[Accepted, list[Fault]]:
     """Return the records that are well formed and have a key, in the order of (topic, partition, offset).
 
@@ -62,8 +80,10 @@ def check(
         Topics whose values differ from the format.
     features
         The most features of a value that is read here.
+    key_form
+        How producers write keys (:mod:`palearn.records.keys`).
     """
-    rows = _order(chunk)
+    rows = order(chunk)
     values = [chunk.value[row] for row in rows]
     records = (
         _records_of_topics(values, [chunk.topic[row] for row in rows], most, features, forms)
@@ -71,13 +91,13 @@ def check(
         else _records(values, most, features)
     )
     raw = [chunk.key[row] for row in rows]
-    texts = {key: _key_text(key) for key in set(raw)}
-    keys = [texts[key] for key in raw]
+    texts = {key: key_text(key, key_form) for key in set(raw)}
+    names = [texts[key] for key in raw]
     kinds = {*map(type, records), *map(type, texts.values())}
     if RecordError not in kinds and not (signed and str in {type(r.label) for r in records}):  # type: ignore[union-attr]
-        return Accepted(rows, keys, records), []  # type: ignore[arg-type]
+        return Accepted(rows, names, records), []  # type: ignore[arg-type]
     accepted, faults = Accepted([], [], []), []
-    for row, key, record in zip(rows, keys, records, strict=True):
+    for row, key, record in zip(rows, names, records, strict=True):
         if isinstance(record, RecordError):
             faults.append(Fault(row, record))
         elif isinstance(key, RecordError):
@@ -118,7 +138,7 @@ def _checked(value: Record | RecordError) -> Record | RecordError:
         return fault
 
 
-def _order(chunk: Chunk) -> list[int]:
+def order(chunk: Chunk) -> list[int]:
     """Return the rows in the order of (topic, partition, offset)."""
     ranks = {topic: rank for rank, topic in enumerate(sorted(set(chunk.topic)))}
     topic: Int32Array = np.fromiter(map(ranks.__getitem__, chunk.topic), np.int32, len(chunk.topic))
@@ -126,7 +146,8 @@ def _order(chunk: Chunk) -> list[int]:
     return order
 
 
-def _key_text(raw: bytes | None) -> str | RecordError:
+def key_text(raw: bytes | None, form: keys.Form = "text") -> str | RecordError:
+    """Return the model's key of a record, or why it has none."""
     if not raw:
         return RecordError(
             "no_key",
@@ -135,4 +156,4 @@ def _key_text(raw: bytes | None) -> str | RecordError:
     try:
         return bytes(raw).decode()
     except UnicodeDecodeError:
-        return RecordError("not_utf8", "the record's key is not UTF-8 text")
+        return RecordError("not_utf8", "the record's key is not UTF-8 text") if form == "text" else keys.misfit(form)

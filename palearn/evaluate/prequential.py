@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from palearn import files
-from palearn.engine.bucket import Bucket, BucketConfig, Summary
+from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.join import Limits
 from palearn.engine.scoring import score
+from palearn.engine.summary import Summary
 from palearn.engine.validation import Chunk, Value
 from palearn.errors import ConfigError
 from palearn.evaluate import libsvm_blocks

@@ -6,6 +6,7 @@ They are asked by hand: Kafka's own clients go on trying, log every attempt, and
 import socket
 import ssl
 import struct
+from contextlib import suppress
 
 from palearn.config import Access
 from palearn.errors import BrokerError
@@ -24,7 +25,9 @@ _METADATA = _request(3, 4, struct.pack(">i?", 0, False))
 _SASL_HANDSHAKE = 17
 _UNKNOWN_MECHANISM = 33
 
-_SILENT = (OSError, ValueError, OverflowError)
+_SILENT = (OSError, ValueError, OverflowError, struct.error)
+#: Names of brokers take less.
+_MOST_METADATA = 2**20
 
 
 class NoBroker(BrokerError):
@@ -58,6 +61,72 @@ def require(bootstrap: str, access: Access | None, timeout_s: float = 5.0) -> No
             return
     if first is not None:
         raise first
+
+
+def require_advertised(bootstrap: str, access: Access | None, timeout_s: float = 5.0) -> None:
+    """Raise a BrokerError if a broker answers, and says that it is reached where it is not.
+
+    Clients go on trying those addresses for minutes. Where a password is asked for, brokers do not say before.
+    """
+    if access is not None and access.has_password:
+        return
+    for address in bootstrap.split(","):
+        with suppress(BrokerError, *_SILENT):
+            told = _brokers(address.strip(), access, timeout_s)
+            break
+    else:
+        return
+    reached, first = 0, None
+    for host, port in told:
+        name = f"{host}:{port}"
+        try:
+            socket.getaddrinfo(host, port)
+        except OSError:
+            raise BrokerError(_advertised(address.strip(), name, "whose name cannot be resolved here")) from None
+        try:
+            socket.create_connection((host, port), timeout=timeout_s).close()
+            reached += 1
+        except OSError as error:
+            reason = "which does not answer" if isinstance(error, TimeoutError) else "where nobody listens"
+            first = first or BrokerError(_advertised(address.strip(), name, reason))
+    if first is not None and not reached:
+        raise first
+
+
+def _advertised(address: str, name: str, fault: str) -> str:
+    return (
+        f"the broker at {address} says that clients reach it at {name}, {fault}: correct the broker's "
+        "advertised.listeners, or let this machine know that address (DNS, /etc/hosts, a port that is mapped)"
+    )
+
+
+def _brokers(address: str, access: Access | None, timeout_s: float) -> list[tuple[str, int]]:
+    """Return host and port of every broker, as one of them tells them to clients."""
+    with _connect(address, timeout_s) as plain:
+        with plain if access is None else _encrypted(plain, address, access) as connection:
+            connection.sendall(_METADATA)
+            (size,) = struct.unpack(">i", _read(connection, 4))
+            answer = _read(connection, min(size, _MOST_METADATA))
+    (count,) = struct.unpack_from(">i", answer, 8)  # correlation id, throttle time
+    at, found = 12, []
+    for _ in range(count):
+        (length,) = struct.unpack_from(">h", answer, at + 4)  # id of the broker
+        host = answer[at + 6 : at + 6 + length].decode()
+        port, rack = struct.unpack_from(">ih", answer, at + 6 + length)
+        found.append((host, port))
+        at += 12 + length + max(rack, 0)
+    return found
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    """Return so many bytes of an answer, or raise an OSError."""
+    answer = b""
+    while len(answer) < size:
+        part = connection.recv(size - len(answer))
+        if not part:
+            raise ConnectionResetError
+        answer += part
+    return answer
 
 
 def answers(address: str, timeout_s: float = 5.0) -> bool:

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,9 @@ def resolve(owner: str, parameters: tuple[Parameter, ...], given: Mapping[str, A
     known = {p.name: p for p in parameters}
     for name in given:
         if name not in known:
-            raise LearnerError(f"{owner}: unknown option {name!r}; it takes {', '.join(known) or 'none'}")
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise LearnerError(f"{owner}: unknown option {name!r}; {hint}it takes {', '.join(known) or 'none'}")
     values = {name: p.check(given[name], owner) if name in given else p.default for name, p in known.items()}
     for p in parameters:
         if p.replaces is None:

@@ -1,6 +1,7 @@
 """A learner: a row of the table with its options, as the streams, the files and the adapters use it."""
 
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,9 @@ class Learner:
         drift: object = None,
     ) -> None:
         if algorithm not in LEARNERS:
-            raise LearnerError(f"unknown learner {algorithm!r}; known are {', '.join(LEARNERS)}")
+            near = get_close_matches(algorithm, LEARNERS, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise LearnerError(f"unknown learner {algorithm!r}; {hint}known are {', '.join(LEARNERS)}")
         self.row = LEARNERS[algorithm]
         for word, value, words in (("task", task, TASKS), ("tie", tie, TIES)):
             if value not in words:

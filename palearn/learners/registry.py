@@ -342,3 +342,19 @@ LEARNERS: dict[str, Algorithm] = {
         ),
     )
 }
+
+
+def described() -> list[dict[str, Any]]:
+    """Return every learner: name, summary, tasks, source and hyper-parameters with domains and defaults."""
+    return [
+        {
+            "name": row.name,
+            "summary": row.summary,
+            "tasks": list(row.tasks),
+            "source": row.source,
+            "parameters": [
+                {"name": p.name, "default": p.default, "domain": p.domain, "meaning": p.meaning} for p in row.parameters
+            ],
+        }
+        for row in LEARNERS.values()
+    ]

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from palearn.errors import LearnerError, RecordError, StateFormatError
-from palearn.learners import LEARNERS, Learner, Outcome
+from palearn.learners import Learner, Outcome
+from palearn.learners.registry import described
 from palearn.models import codec
 from palearn.models.counters import N_LEARNED, N_SEEN, UPDATES
 from palearn.models.fast_path import FastPath
@@ -350,17 +351,4 @@ def from_bytes(blob: bytes) -> Model:
     return Model(models.settings, models.learners[0], models)
 
 
-def learners() -> list[dict[str, Any]]:
-    """Return every learner: name, summary, tasks, source and hyper-parameters with domains and defaults."""
-    return [
-        {
-            "name": row.name,
-            "summary": row.summary,
-            "tasks": list(row.tasks),
-            "source": row.source,
-            "parameters": [
-                {"name": p.name, "default": p.default, "domain": p.domain, "meaning": p.meaning} for p in row.parameters
-            ],
-        }
-        for row in LEARNERS.values()
-    ]
+learners = described

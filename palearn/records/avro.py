@@ -6,6 +6,7 @@ import struct
 import uuid
 from collections.abc import Mapping
 from datetime import date
+from functools import lru_cache
 from typing import Any
 
 import fastavro
@@ -87,3 +88,18 @@ def _check_bounded(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) 
     if kind in _NAMED:
         return bool(kind == "fixed" and schema["size"] == 0)
     return bool(kind == "null")
+
+
+@lru_cache(maxsize=8)
+def any_schema(content: bytes) -> Any:
+    """Return a schema of any type, ready to read; what fastavro says of one that is none is raised as it is."""
+    return fastavro.parse_schema(json.loads(content))
+
+
+def value_of(body: bytes, schema: Any) -> Any:
+    """Return the value that is all of some bytes, or raise what fastavro says of them, or a ValueError."""
+    stream = io.BytesIO(body)
+    value = fastavro.schemaless_reader(stream, schema, None)
+    if stream.read(1):
+        raise ValueError("bytes are left over")
+    return value

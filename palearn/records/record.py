@@ -19,6 +19,7 @@ REASONS = (
     "not_json",
     "not_object",
     "no_key",
+    "bad_key",
     "no_features",
     "bad_features",
     "bad_label",

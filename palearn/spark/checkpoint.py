@@ -20,6 +20,8 @@ from palearn.tables.locks import locked
 from palearn.tables.store import FORMAT, Store
 
 KNOWN = "palearn.json"
+#: Topic and partition -> offsets, ascending: where it stood before the first batch, and after each.
+Ends = dict[tuple[str, int], list[int]]
 
 
 @contextmanager
@@ -43,6 +45,11 @@ def claimed(config: Config) -> Iterator[None]:
         if not checkpoint.names("commits"):
             output.write({"checkpoint_id": known["id"], "format": FORMAT}, "_palearn", "owner.json")
         yield
+
+
+def require_pair(config: Config) -> None:
+    """Raise a ConfigError if checkpoint and output do not belong to the configuration or to each other."""
+    _check(config, Folder(config.checkpoint), Folder(config.output.path))
 
 
 def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str, Any], bool]:

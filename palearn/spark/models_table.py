@@ -14,6 +14,7 @@ from palearn.models.counters import N_SEEN, UPDATED_BATCH
 from palearn.models.from_table import BEFORE
 from palearn.models.keyed import Models
 from palearn.tables.folder import Folder, TableFile
+from palearn.tables.forgotten import forgotten
 from palearn.tables.store import place, require_there
 from palearn.types import IntArray
 
@@ -30,6 +31,7 @@ def table_of(spark: SparkSession, source: Folder, columns: Sequence[str]) -> Dat
     ConfigError
         There is none, or it lacks one of the columns.
     """
+    gone = forgotten(source)
     if source.has("models"):
         source = Folder(f"{source.path}/models")
     if not any(name.startswith("batch_id=") for name in source.names()):
@@ -39,7 +41,11 @@ def table_of(spark: SparkSession, source: Folder, columns: Sequence[str]) -> Dat
     if missing:
         raise ConfigError(f"{source.path} is no models table: it has no column {' and no '.join(missing)}")
     # A text, where Spark is told not to look what partitions are: "9" would come after "10".
-    return table.withColumn("batch_id", F.col("batch_id").cast("long"))
+    table = table.withColumn("batch_id", F.col("batch_id").cast("long"))
+    if gone:
+        past = spark.createDataFrame([*gone.items()], "gone string, since long")
+        table = table.join(past, (table["key"] == past["gone"]) & (table["batch_id"] < past["since"]), "left_anti")
+    return table
 
 
 def newest(table: DataFrame, columns: Sequence[str]) -> DataFrame:

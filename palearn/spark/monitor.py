@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from pyspark.sql.streaming.query import StreamingQuery
 
 from palearn.config import Config, Prometheus
-from palearn.engine.bucket import Summary
+from palearn.engine.summary import Summary
 from palearn.errors import shown
 from palearn.records import REASONS
 from palearn.spark.worst_keys import Ranking, Windows

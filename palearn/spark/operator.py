@@ -224,7 +224,8 @@ def _chunk(frames: list[pd.DataFrame]) -> Chunk:
 
     partition = np.concatenate([frame["partition"].to_numpy(np.int64) for frame in frames])
     offset = np.concatenate([frame["offset"].to_numpy(np.int64) for frame in frames])
-    return Chunk(column("key"), column("value"), column("topic"), partition, offset)
+    time = np.concatenate([frame["time"].to_numpy(np.int64) for frame in frames]) if "time" in frames[0] else None
+    return Chunk(column("key"), column("value"), column("topic"), partition, offset, time)
 
 
 def chunk_of(rows: pa.RecordBatch | pa.Table) -> Chunk:
@@ -235,7 +236,8 @@ def chunk_of(rows: pa.RecordBatch | pa.Table) -> Chunk:
             values[i] = RecordError(*msgspec.json.decode(fault))
     partition = np.asarray(rows.column("partition")).astype(np.int64)
     offset = np.asarray(rows.column("offset")).astype(np.int64)
-    return Chunk(rows.column("key").to_pylist(), values, rows.column("topic").to_pylist(), partition, offset)
+    time = np.asarray(rows.column("time")).astype(np.int64) if "time" in rows.schema.names else None
+    return Chunk(rows.column("key").to_pylist(), values, rows.column("topic").to_pylist(), partition, offset, time)
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[tuple[int, Chunk]]:

@@ -3,6 +3,8 @@
 import logging
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pyspark
@@ -43,6 +45,40 @@ def require_release() -> None:
     if home and "PYSPARK_GATEWAY_PORT" not in os.environ:  # pyspark starts the Java of that folder, not its own
         for jar in sorted(Path(home).glob("jars/spark-core_*.jar")):
             require_same(jar.stem.split("-", 2)[-1])
+
+
+#: The releases of Java that Spark 4 runs on begin here.
+OLDEST_JAVA = 17
+
+
+def require_java() -> None:
+    """Raise a StreamError if the Java that would start is none, or too old."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # it runs already
+        return
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which("java", path=None if home is None else f"{home}/bin")
+    if program is None:
+        where = "there is no java on the PATH" if home is None else f"JAVA_HOME is {home}, which has no bin/java"
+        raise StreamError(
+            f"Spark needs Java 17 or 21, and {where}. Install one (Debian, Ubuntu: apt-get install "
+            "openjdk-17-jre-headless; macOS: brew install openjdk@21), or let JAVA_HOME name it"
+        )
+    release = _release_of(Path(program))
+    if release is not None and release < OLDEST_JAVA:
+        raise StreamError(f"Spark needs Java 17 or 21, and {program} is Java {release}; let JAVA_HOME name a newer one")
+
+
+def _release_of(program: Path) -> int | None:
+    """Return a Java's release, from the file beside it that says so, else from itself; None: it does not say."""
+    try:
+        told = (program.resolve().parents[1] / "release").read_text(encoding="utf-8")
+        found = re.search(r'JAVA_VERSION="(\d+)(?:\.(\d+))?', told)
+    except OSError:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=10)
+        found = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr)
+    if found is None:
+        return None
+    return int(found[2] or 1) if found[1] == "1" else int(found[1])  # Java 8 calls itself 1.8
 
 
 def require_same(java: str) -> None:

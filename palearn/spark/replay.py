@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from palearn.config import Config, offsets_fault
 from palearn.engine.validation import Chunk
 from palearn.errors import ConfigError
-from palearn.spark import checkpoint, operator, source
-from palearn.spark.release import require_release
+from palearn.spark import checkpoint, error_messages, operator, source
+from palearn.spark.readiness import require_ready_to_replay
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
 from palearn.spark.topics import make_output_topics, require_broker, require_topics
@@ -46,7 +46,6 @@ def run(
     ConfigError
         The output folder is not empty, ``start`` or ``end`` is no place, or ``batches_of`` does not tell its batches.
     """
-    require_release()
     output = Folder(config.output.path)
     if output.names():
         raise ConfigError(f"{config.output.path} is not empty; a replay writes a whole history, give it a new folder")
@@ -56,9 +55,22 @@ def run(
     chosen = paths is not None or (start, end) != ("earliest", "latest")
     if batches_of is not None and (chosen or config.source.kafka is None):
         raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
+    with error_messages.in_one_sentence("the replay stopped", config):
+        _run(config, paths, start, end, batches_of, master, spark)
+
+
+def _run(
+    config: Config,
+    paths: list[str] | None,
+    start: str,
+    end: str,
+    batches_of: str | None,
+    master: str | None,
+    spark: SparkSession | None,
+) -> None:
     ends = None if batches_of is None else _ends(checkpoint.batches_of(batches_of))
-    if paths is None or config.output.topics:
-        _require_broker(config)
+    kafka = (paths is None and config.source.files is None) or bool(config.output.topics)
+    require_ready_to_replay(config, kafka=kafka, start=start, end=end, ends=ends)
     spark = spark or session(config, name="palearn replay", master=master)
     records = history(spark, config, paths, start, end) if ends is None else source.batches(spark, config, ends)
     make_output_topics(spark, config)
@@ -117,12 +129,18 @@ def sort(records: DataFrame) -> DataFrame:
     return records.repartition("bucket").sortWithinPartitions(*order)
 
 
-def _ends(batches: list[list[dict[str, Any]]]) -> source.Ends:
+def _ends(batches: list[list[dict[str, Any]]]) -> checkpoint.Ends:
     """Return where each partition stood before the first batch, and after each."""
-    ends: source.Ends = {}
+    ends: checkpoint.Ends = {}
     for number, rows in enumerate(batches):
         for row in rows:
             stops = ends.setdefault((row["topic"], row["partition"]), [row["start"]] * (number + 1))
+            if row["start"] != stops[-1]:
+                raise ConfigError(
+                    f"batch {number} began anew with offset {row['start']} of {row['topic']}, partition "
+                    f"{row['partition']}, which earlier batches had taken up to {stops[-1]}: the topic was left out "
+                    "and put back. Batches with records that were learned twice cannot be repeated"
+                )
             stops.append(row["end"])
         for stops in ends.values():
             stops += stops[-1:] * (number + 2 - len(stops))

@@ -1,7 +1,6 @@
 """The Spark session, with what the job needs set unless the user set it."""
 
 import os
-import shutil
 import sys
 
 from pyspark import SparkConf, SparkContext
@@ -11,7 +10,8 @@ from pyspark.sql import SparkSession
 from palearn.config import Config
 from palearn.errors import StreamError
 from palearn.spark.connectors import kafka_setting, require_connector
-from palearn.spark.release import NUMBER, require_release, require_same, warn_if_untested
+from palearn.spark.release import NUMBER, require_java, require_release, require_same, warn_if_untested
+from palearn.spark.stopping import shielded
 from palearn.tables.folder import Folder
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -96,7 +96,8 @@ def _start(name: str, master: str | None, *, local: bool, connector: bool) -> Sp
         if not given.contains(key):
             builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with shielded():
+            spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -107,11 +108,5 @@ def _start(name: str, master: str | None, *, local: bool, connector: bool) -> Sp
 
 def _why_not() -> str:
     """Return why Spark's Java did not start; it looks in JAVA_HOME alone, if that is set."""
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=None if home is None else f"{home}/bin"):
-        return "Spark did not start, and said why above; is it the --master, or a Java older than 17?"
-    where = "there is no java on the PATH" if home is None else f"JAVA_HOME is {home}, which has no bin/java"
-    return (
-        f"Spark needs Java 17 or 21, and {where}. Install one (Debian, Ubuntu: apt-get install "
-        "openjdk-17-jre-headless; macOS: brew install openjdk@21), or let JAVA_HOME name it"
-    )
+    require_java()
+    return "Spark did not start, and said why above; is it the --master?"

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from palearn.config import Config
 from palearn.engine import result_rows
-from palearn.engine.bucket import Summary
+from palearn.engine.summary import Summary
 from palearn.spark.checkpoint import batch_offsets, last_commit
 from palearn.spark.operator import HELD_BYTES, SUMMARY, unwritten
 from palearn.spark.worker import freeze_imports
@@ -100,7 +100,11 @@ class Sink:
             if topics:
                 rows.unpersist()
         seconds = time.perf_counter() - began
-        log.info(_line(batch_id, written.summary, totals, seconds))
+        figures = _figures(written.summary, totals, seconds)
+        log.info(
+            _line(batch_id, written.summary, totals, seconds),
+            extra={"event": "batch", "batch": batch_id, "figures": figures},
+        )
         if self.monitor is not None:
             self.monitor.tell(batch_id, seconds, written.summary, totals, written.worst)
 
@@ -282,3 +286,14 @@ def _line(batch_id: int, summary: Summary, totals: Totals, seconds: float) -> st
     rate = summary.records / seconds if seconds else 0.0
     records = f"{summary.records:,} records" + (f" ({statuses})" if statuses else "")
     return f"batch {batch_id}: {records}, {rate:,.0f} rows/s, error {errors or 'none yet'}"
+
+
+def _figures(summary: Summary, totals: Totals, seconds: float) -> dict[str, Any]:
+    """Return a batch's figures for collectors of logs."""
+    return {
+        "records": summary.records,
+        **summary.statuses,
+        "reasons": summary.reasons,
+        "seconds": round(seconds, 3),
+        "learners": totals,
+    }

@@ -21,10 +21,9 @@ from palearn import files
 from palearn.config import Config, KafkaSource, KeyRule
 from palearn.errors import ConfigError, RecordError
 from palearn.records import PLAIN, ValueFormat, encode, key_of
+from palearn.records.keys import KeyFormat, canonical
+from palearn.spark.checkpoint import Ends
 from palearn.spark.worker import freeze_imports
-
-#: Topic and partition -> offsets, ascending.
-Ends = dict[tuple[str, int], list[int]]
 
 COLUMNS = ("bucket", "key", "value", "topic", "partition", "offset")
 
@@ -125,7 +124,7 @@ def from_files(spark: SparkSession, config: Config, paths: list[str], format: st
         ``records.key`` is ``record``.
     """
     rule = config.records.key
-    if not isinstance(rule, KeyRule):
+    if not isinstance(rule, KeyRule) or rule.form is not None:
         raise ConfigError("files have no Kafka key: set records.key to {field: NAME} or {constant: TEXT}")
     views = bool(config.records.views)
     places = [(str(Path(path).resolve()), format) for path in paths]
@@ -187,7 +186,11 @@ def patience_ms(kafka: KafkaSource) -> int:
 def _with_bucket(frame: DataFrame, config: Config) -> DataFrame:
     rule = config.records.key
     if isinstance(rule, KeyRule):
-        frame = frame.withColumn("key", _key_column(rule, config.forms))
+        found = _key_column(rule, config.forms) if rule.form is None else _canonical_key(config.key_format)
+        frame = frame.withColumn("key", found)
+    if config.records.tombstone == "forget":
+        asked = F.when(F.col("value").isNull(), F.unix_millis("timestamp"))
+        frame = frame.withColumn("time", F.coalesce(asked, F.lit(0)))
     return _bucketed(frame, config.state.buckets)
 
 
@@ -198,7 +201,7 @@ def _bucketed(frame: DataFrame, buckets: int) -> DataFrame:
     """
     keyless = F.col("key").isNull() | (F.length("key") == 0)
     bucket = F.when(keyless, -1 - F.col("partition")).otherwise(bucket_of("key", buckets))
-    extra = [name for name in ("fault",) if name in frame.columns]
+    extra = [name for name in ("fault", "time") if name in frame.columns]
     return frame.withColumn("bucket", bucket).select(*COLUMNS, *extra)
 
 
@@ -219,4 +222,28 @@ def _key_column(rule: KeyRule, forms: Mapping[str, ValueFormat]) -> Column:
         return pd.Series(found, dtype=object)
 
     column: Column = key("value", "topic")
+    return column
+
+
+def _canonical_key(written: KeyFormat) -> Column:
+    """Return Kafka keys as the model's keys, UTF-8; marked where they do not fit (:mod:`palearn.records.keys`)."""
+    raw = F.col("key")
+    if written.form == "text":
+        return raw
+    if written.form in ("long", "int"):  # in Java, without a way to Python and back
+        size = 8 if written.form == "long" else 4
+        number = F.conv(F.hex(raw), 16, -10).cast("long")
+        if size == 4:
+            number = number - F.when(number >= 2**31, F.lit(2**32)).otherwise(F.lit(0))
+        text = F.encode(number.cast("string"), "UTF-8")
+        fits = F.length(raw) == size
+        return F.when(fits | (F.length(raw) == 0), F.when(fits, text).otherwise(raw)).otherwise(
+            F.concat(F.lit(bytearray(b"\xff")), raw)
+        )
+
+    @pandas_udf("binary")  # type: ignore[call-overload, untyped-decorator]
+    def key(keys: pd.Series) -> pd.Series:
+        return pd.Series([canonical(raw, written) for raw in keys], dtype=object)
+
+    column: Column = key("key")
     return column

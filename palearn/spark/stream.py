@@ -1,24 +1,25 @@
 """The streaming job: Kafka in, one model a key, tables out."""
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from palearn.config import Config, ProcessingTime
-from palearn.errors import ConfigError, StreamError
+from palearn.errors import ConfigError
 from palearn.spark import error_messages, operator, source
-from palearn.spark.checkpoint import claimed, require_same_topics
-from palearn.spark.release import require_release
+from palearn.spark.checkpoint import claimed, last_commit, require_same_topics
+from palearn.spark.readiness import require_ready
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
-from palearn.spark.topics import NoAnswer, Topics, require_broker
+from palearn.spark.stopping import STOP
+from palearn.spark.topics import NoAnswer, Topics
 from palearn.spark.warm_start import begin_warm
 from palearn.tables.folder import Folder
 
@@ -29,6 +30,8 @@ log = logging.getLogger("palearn.stream")
 
 #: How often the topics are looked at, and how long an answer may take, in seconds.
 _LOOK_S = 10
+#: How often it is asked whether the query has ended, or a signal has come; and how long a batch may take to end then.
+_POLL_S, _GRACE_S = 1, 10
 
 
 def build(records: DataFrame, config: Config, write: Callable[[DataFrame, int], None]) -> DataStreamWriter:
@@ -61,25 +64,17 @@ def run(
     StreamError
         The query failed; nothing that was committed is lost, and a restart goes on where it stopped.
     """
-    try:
+    STOP.listen()
+    with error_messages.in_one_sentence("the stream stopped", config, job=True):
         _run(config, warm_start, master, spark)
-    except Py4JJavaError as error:
-        raise _stopped(str(error.java_exception), config) from error
-    except (OSError, PySparkException) as error:
-        raise _stopped(str(error), config) from error
-
-
-def _stopped(text: str, config: Config) -> StreamError:
-    return StreamError(f"the stream stopped: {error_messages.reason(text, config)}")
 
 
 def _run(config: Config, warm_start: str | None, master: str | None, spark: SparkSession | None) -> None:
     kafka = config.source.kafka
     if kafka is None:
         raise ConfigError("a stream learns from source.kafka; files are learned by palearn replay")
-    require_release()
+    require_ready(config)  # before Spark starts: that takes ten seconds and prints forty lines
     with claimed(config), _monitored(config) as monitor:
-        require_broker(kafka)  # before Spark starts: that takes ten seconds and prints forty lines
         spark = spark or session(config, name="palearn stream", master=master)
         with Topics(spark, kafka) as topics:
             checkpoint = Folder(config.checkpoint)
@@ -113,16 +108,51 @@ def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topi
     patience = source.patience_ms(config.source.kafka)
     # Only after a batch was read is it certain that nothing in it is another topic's.
     sink = Sink(config, checkpoint, lambda: require_same_topics(checkpoint, topics.ids(patience)), monitor)
-    log.info("learning %s from %s", ", ".join(x.name for x in sink.learners), ", ".join(config.source.kafka.topics))
+    log.info(
+        "learning %s from %s",
+        ", ".join(x.name for x in sink.learners),
+        ", ".join(config.source.kafka.topics),
+        extra={"event": "started"},
+    )
+    STOP.hold()
     query = build(source.stream(spark, config), config, sink.write).start()
     try:
         _watch(query, checkpoint, topics, patience, monitor)
+        if STOP.asked and query.isActive:
+            _let_end(query, checkpoint)
     except KeyboardInterrupt:
-        log.info("stopping; a batch that was not committed is done again at the next start")
-    finally:
-        if query.isActive:  # Spark warns of a query without a job
-            query.stop()
+        STOP.asked = True
+    except StreamingQueryException:
+        if not STOP.asked:  # what a signal to all processes has broken is done again at the next start
+            raise
+    _stop(spark, query)
     sink.finish(spark)
+    if STOP.asked:
+        last = last_commit(checkpoint)
+        done = "before the first batch was committed" if last is None else f"after batch {last}"
+        log.info("stopped %s; what was not committed is done again at the next start", done, extra={"event": "stopped"})
+
+
+def _let_end(query: StreamingQuery, checkpoint: Folder) -> None:
+    """Wait for the end of the batch that runs, but not for long."""
+    log.info("stopping: the batch that runs may take %d s more", _GRACE_S, extra={"event": "stopping"})
+    before, until = last_commit(checkpoint), time.monotonic() + _GRACE_S
+    while query.status["isTriggerActive"] and last_commit(checkpoint) == before and time.monotonic() < until:
+        if query.awaitTermination(_POLL_S):
+            return
+
+
+def _stop(spark: SparkSession, query: StreamingQuery) -> None:
+    """Stop a query; of a batch that is left Spark would write a thousand lines."""
+    if not query.isActive:  # Spark warns of a query without a job
+        return
+    context = spark.sparkContext
+    level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()  # type: ignore[union-attr]
+    context.setLogLevel("OFF")
+    try:
+        query.stop()
+    finally:
+        context.setLogLevel(level)
 
 
 def _watch(
@@ -136,16 +166,27 @@ def _watch(
         A topic is gone.
     """
     gone = False
-    while not query.awaitTermination(_LOOK_S):
+    while not _ended(query, _LOOK_S):
+        if STOP.asked:
+            return
         if monitor is not None:
             monitor.look(query)
         try:
             require_same_topics(checkpoint, topics.ids(_LOOK_S * 1000))
         except NoAnswer as error:
             if not gone:
-                log.warning("%s; waiting for it, %d s at least", error, patience_ms // 1000)
+                log.warning("%s; waiting for it, %d s at least", error, patience_ms // 1000, extra={"event": "waiting"})
             gone = True
         else:
             if gone:
-                log.warning("Kafka answers again")
+                log.warning("Kafka answers again", extra={"event": "answered"})
             gone = False
+
+
+def _ended(query: StreamingQuery, seconds: float) -> bool:
+    """Wait for the end of a query, but no longer, and not when a signal has asked to stop; say whether it is there."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not STOP.asked:
+        if query.awaitTermination(_POLL_S):
+            return True
+    return False

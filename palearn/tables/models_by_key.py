@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from palearn.errors import FileFormatError
 from palearn.tables.folder import Folder
+from palearn.tables.forgotten import forgotten
 from palearn.tables.schemas import MODELS
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class ModelsByKey:
     def __init__(self, path: str, columns: Sequence[str], batch: int | None = None) -> None:
         try:
             folder = Folder(path)
+            self._output = folder if folder.has("models") else None
             self._folder = Folder(f"{folder.path}/models") if folder.has("models") else folder
         except (pa.ArrowInvalid, OSError) as error:
             raise FileFormatError(f"{path} cannot be read: {error}") from None
@@ -75,6 +77,7 @@ class ModelsByKey:
         if self._read:
             for batch in new:
                 self._batch_of |= dict.fromkeys(self._keys(batch), batch)
+            self._forget()
         return new
 
     def rows(self, keys: Iterable[str]) -> pa.Table:
@@ -94,10 +97,11 @@ class ModelsByKey:
     def newest(self) -> Iterator[pa.Table]:
         """Yield the newest rows of all keys, a batch at a time, newest first."""
         seen: set[str] = set()
+        gone = self._forgotten()
         for number in reversed(self.batches):
             rows = self.batch(number)
             keys = rows.column("key").unique().to_pylist()
-            new = [key for key in keys if key not in seen]
+            new = [key for key in keys if key not in seen and gone.get(key, number) <= number]
             seen.update(new)
             yield (
                 rows if len(new) == len(keys) else rows.filter(pc.is_in(rows.column("key"), pa.array(new, pa.string())))
@@ -107,7 +111,17 @@ class ModelsByKey:
         if not self._read:
             for batch in self.batches:
                 self._batch_of |= dict.fromkeys(self._keys(batch), batch)
+            self._forget()
             self._read = True
+
+    def _forgotten(self) -> dict[str, int]:
+        return {} if self._output is None else forgotten(self._output, self._last)
+
+    def _forget(self) -> None:
+        """Leave out the keys that were forgotten since their newest rows."""
+        for key, batch in self._forgotten().items():
+            if self._batch_of.get(key, batch) < batch:
+                del self._batch_of[key]
 
     def _update(self) -> list[int]:
         found = sorted(int(name[9:]) for name in self._folder.names() if _number(name))

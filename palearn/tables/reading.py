@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from palearn.errors import FileFormatError
+from palearn.tables.folder import Folder
+from palearn.tables.forgotten import forgotten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +73,8 @@ def _patiently(read: Callable[[], pa.Table]) -> pa.Table:
 def latest_models(path: str | Path, *, key: str | None = None, batch: int | None = None) -> "pd.DataFrame":
     """Return the newest snapshot of every key and learner: the row of its highest ``batch_id``.
 
+    A key that was forgotten later has none.
+
     Parameters
     ----------
     path
@@ -81,7 +85,14 @@ def latest_models(path: str | Path, *, key: str | None = None, batch: int | None
         As of this batch: rows of later ones are not looked at.
     """
     where = [ds.field("key") == key] * (key is not None) + [ds.field("batch_id") <= batch] * (batch is not None)
-    return newest(read(path, "models", reduce(and_, where) if where else None))
+    frame = newest(read(path, "models", reduce(and_, where) if where else None))
+    gone = forgotten(Folder(str(path)), batch)
+    return _since(frame, gone) if gone else frame
+
+
+def _since(frame: "pd.DataFrame", gone: dict[str, int]) -> "pd.DataFrame":
+    """Return the rows that are not older than their key's being forgotten."""
+    return frame[frame["batch_id"] >= frame["key"].map(gone).fillna(-(2**31))].reset_index(drop=True)
 
 
 def metrics(path: str | Path, *, latest: bool = False) -> "pd.DataFrame":

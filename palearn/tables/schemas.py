@@ -97,6 +97,15 @@ DRIFTS = pa.schema(
         ("offset", pa.int64()),
     ]
 )
+FORGOTTEN = pa.schema(
+    [
+        ("key", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("asked_at", pa.timestamp("ms", tz="UTC")),
+    ]
+)
 _OFFSETS = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
 BATCHES = pa.schema(
     [
@@ -117,4 +126,5 @@ TABLES = {
     "rejected": REJECTED,
     "expired": EXPIRED,
     "drifts": DRIFTS,
+    "forgotten": FORGOTTEN,
 }

@@ -66,7 +66,7 @@ def test_source_learners_output_and_checkpoint_are_enough() -> None:
 
 def test_defaults_reach_the_plan() -> None:
     plan = config.parse(minimal()).bucket_config
-    assert plan.tables == {"models", "metrics", "rejected", "expired", "drifts"}
+    assert plan.tables == {"models", "metrics", "rejected", "expired", "drifts", "forgotten"}
     assert (plan.max_keys, plan.settings.max_features, plan.settings.window) == (None, 10_000, 1000)
     assert [(x.name, x.algorithm) for x in plan.learners] == [("arow", "arow"), ("careful", "pa1")]
     assert plan.learners[1].params["C"] == 0.1
@@ -168,11 +168,12 @@ def test_positive_is_for_the_binary_task() -> None:
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKER", "kafka:9")
+    monkeypatch.setenv("NUMBER", "7")
     tree = changed("source.kafka.bootstrap_servers", "${BROKER},b:${BROKER}")
-    tree["source"]["kafka"]["topics"] = ["t-${BROKER}"]
+    tree["source"]["kafka"]["topics"] = ["t-${NUMBER}"]
     kafka = config.parse(tree).source.kafka
     assert kafka is not None
-    assert (kafka.bootstrap_servers, kafka.topics) == ("kafka:9,b:kafka:9", ["t-kafka:9"])
+    assert (kafka.bootstrap_servers, kafka.topics) == ("kafka:9,b:kafka:9", ["t-7"])
 
 
 def test_environment_not_set_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,9 @@ def test_each_bad_record_alone(reason: str, key: Any, value: Any) -> None:
 def test_every_reason_has_a_record() -> None:
     elsewhere = {"not_binary", "too_many_labels"}  # below: they need another task or a label before
     later = {"conflict", "bad_time"}  # tests/engine/test_join.py
+    written = {"bad_key"}  # tests/records/test_keys.py
     encoded = {"no_header", "unknown_schema", "bad_avro", "bad_protobuf"}  # tests/files/test_topic_formats.py
-    assert {reason for _, reason, _, _ in REFUSED} | elsewhere | later | encoded == set(REASONS)
+    assert {reason for _, reason, _, _ in REFUSED} | elsewhere | later | written | encoded == set(REASONS)
 
 
 def test_a_third_label_is_not_binary() -> None:

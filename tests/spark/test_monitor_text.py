@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scipy.stats import binomtest, norm
 
 from palearn.config import Config, Prometheus, parse
-from palearn.engine.bucket import Summary
+from palearn.engine.summary import Summary
 from palearn.errors import ConfigError
 from palearn.models.counters import CERTAIN
 from palearn.spark import stream

@@ -248,7 +248,7 @@ def test_the_state_of_a_newer_version_is_refused(
     chosen = job_of(broker, topic, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(codec, "VERSION", codec.VERSION + 1)
-        newer = Bucket(chosen.plan).to_bytes()
+        newer = Bucket(chosen.bucket_config).to_bytes()
     start = Folder(str(tmp_path / "checkpoint" / "start"))
     for bucket in range(chosen.state.buckets):
         start.write_bytes(newer, f"{bucket}.paln")

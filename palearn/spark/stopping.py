@@ -1,0 +1,101 @@
+"""Signals that ask a stream to stop: SIGTERM and SIGINT, whatever moment they come at.
+
+Before the query runs nothing is held, and the process leaves at once. From then on a signal only asks: the driver ends
+the batch or leaves it, takes the last snapshot, and exits with 0. A second signal ends the process at once.
+Nothing is imported here that takes time: a signal may come while all else is loaded.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+log = logging.getLogger("palearn.stream")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stop:
+    """Whether a signal has asked the process to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._holding = False
+        self._before: dict[int, Any] = {}
+
+    def listen(self) -> None:
+        """Take the signals from now on, which only a main thread can; PySpark takes one for itself when it starts."""
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                before = signal.signal(number, self._signalled)
+                self._before.setdefault(number, before)
+
+    def hold(self) -> None:
+        """Only be asked from now on: there is something to end."""
+        self._holding = True
+        self.listen()
+
+    def end(self) -> None:
+        """Let no signal disturb the end of the process: it is done, and a moment later it is gone."""
+        if self._before and threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+
+    def restore(self) -> None:
+        """Give the signals back to those who had them before."""
+        if self._before and threading.current_thread() is threading.main_thread():
+            for number, before in self._before.items():
+                signal.signal(number, before)
+        self._before, self._holding, self.asked = {}, False, False
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            os._exit(128 + number)
+        if not self._holding:
+            _say("stopped before the first batch: nothing has changed")
+            os._exit(0)
+        self.asked = True
+
+
+#: Signals are the process's: there is one of it.
+STOP = Stop()
+
+
+def _say(message: str) -> None:
+    """Write a line of the log past its streams, which this may have interrupted."""
+    record = log.makeRecord(log.name, logging.INFO, __file__, 0, message, (), None, extra={"event": "stopping"})
+    handlers = logging.getLogger().handlers
+    line = handlers[0].format(record) if handlers else message
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{line}\n".encode())
+
+
+# -- children ------------------------------------------------------------------------------------------------
+
+_shielding = False
+
+
+def _shield_child() -> None:
+    if _shielding:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+os.register_at_fork(after_in_child=_shield_child)
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Start processes that SIGTERM does not end: one that is sent to all of a job would take Spark's Java from it.
+
+    Java ends by itself when this process does.
+    """
+    global _shielding
+    _shielding = True
+    try:
+        yield
+    finally:
+        _shielding = False
