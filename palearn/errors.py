@@ -62,6 +62,10 @@ class BrokerError(PalearnError, RuntimeError):
     """The Kafka broker cannot be started, stopped or reached."""
 
 
+class StoreError(PalearnError, RuntimeError):
+    """The local object store cannot be started."""
+
+
 class StreamError(PalearnError, RuntimeError):
     """The Spark job cannot start or go on without losing or repeating something."""
 

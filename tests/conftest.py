@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests share."""
 
+import contextlib
 import os
 import shutil
 import socket
@@ -107,6 +108,22 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return status, printed.out, printed.err
 
     return palearn
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many ports in a row that are free now."""
+    for _ in range(100):
+        with contextlib.ExitStack() as held:
+            first = held.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                for number in [*range(port + 1, port + count), *range(port + 10_000, port + 10_000 + count)]:
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", number))
+            except (OSError, OverflowError):
+                continue
+            return port
+    raise AssertionError("no free ports in a row")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from palearn.engine import result_rows
 from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.summary import Summary
 from palearn.tables import schemas
-from palearn.tables.store import Store
+from palearn.tables.store import Store, TableFormat
 from tests.streams import Row, chunk
 
 Change = Callable[[pa.Table, int], pa.Table]
@@ -28,16 +28,17 @@ class Job:
 
     def __init__(
         self,
-        out: Path,
+        out: Path | str,
         plan: BucketConfig,
         *,
         without: Iterable[str] = (),
         change: Change = lambda x, _: x,
         seconds: Sequence[float] = (),
+        format: TableFormat = "parquet",
     ) -> None:
         self.plan, self._without, self._change = plan, set(without), change
         self._seconds = dict(enumerate(seconds))
-        self._store, self._blob, self._batch = Store(str(out)), None, 0
+        self._store, self._blob, self._batch = Store(str(out), format, "owner"), None, 0
         self._totals: dict[str, dict[str, int]] = {}
 
     def run(self, batches: Iterable[Sequence[Row]]) -> None:
@@ -67,9 +68,10 @@ class Job:
             }
 
     def _write(self, written: dict[str, pa.Table]) -> None:
-        place = self._store.staging(self._batch)
+        target = self._store.target(self._batch)
+        file = target.name("part-0")
         files = {
-            f"{name}/part-0.parquet": self._store.folder.write_table(table, *place, name, "part-0.parquet")
+            f"{name}/{file}": self._store.folder.write_table(table, *target.place(name), file)
             for name, table in written.items()
         }
         self._store.commit(self._batch, self._totals, files, seconds=self._seconds.get(self._batch))

@@ -25,6 +25,7 @@ from palearn.cli.shared import (
     print_rows,
     progress,
     state_app,
+    store_app,
 )
 from palearn.errors import ConfigError, shown
 from palearn.files.options import ReadOptions
@@ -67,6 +68,49 @@ def broker_status(port: Port = 9092, data: Data = None, json: Json = False) -> N
     else:
         state = f"runs as process {found.pid}" if found.running else "is not running"
         console.print(f"Kafka {found.version} on port {found.port} {state}; data in {found.data}", soft_wrap=True)
+
+
+StorePort = Annotated[
+    int, typer.Option(help="Port of S3; five servers behind it take the next ones.", min=1, max=65530)
+]
+StoreData = Annotated[Path | None, typer.Option(help="Folder of the store's objects.")]
+
+
+@store_app.command("start")
+def store_start(port: StorePort = 8333, data: StoreData = None) -> None:
+    """Start the store, wait until it answers, and print what leads palearn to it."""
+    from palearn.tables import local_store
+
+    local_store.start(port, data)
+    console.print(
+        f"S3 answers at http://127.0.0.1:{port}; a bucket is there: s3://{local_store.BUCKET}/", soft_wrap=True
+    )
+    for name, value in local_store.environment(port).items():
+        console.print(f"export {name}={value}", soft_wrap=True, highlight=False)
+
+
+@store_app.command("stop")
+def store_stop(port: StorePort = 8333, data: StoreData = None) -> None:
+    """Stop the store; its objects stay."""
+    from palearn.tables import local_store
+
+    known = local_store.status(port, data)
+    ran = local_store.stop(port, data)
+    told = f"the store on port {known.port} is stopped" if ran else f"no store of the folder {known.data} runs"
+    console.print(told, soft_wrap=True)
+
+
+@store_app.command("status")
+def store_status(port: StorePort = 8333, data: StoreData = None, json: Json = False) -> None:
+    """Say whether the store runs."""
+    from palearn.tables import local_store
+
+    found = local_store.status(port, data)
+    if json:
+        print_json(found)
+    else:
+        state = f"runs as process {found.pid}" if found.running else "is not running"
+        console.print(f"The store on port {found.port} {state}; data in {found.data}", soft_wrap=True)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from palearn.cli.shared import (
     Json,
     app,
     console,
+    output_folder,
     print_json,
     print_rows,
     progress,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from palearn.evaluate.predict import Predictions, Write
     from palearn.tables.weights import Choice
 
-Out = Annotated[Path, typer.Argument(help="Output folder of a job.", exists=True, file_okay=False)]
+Out = Annotated[str, typer.Argument(help="Output folder of a job.", callback=output_folder)]
 AsOf = Annotated[int | None, typer.Option("--batch", help="The models as of this batch; default: the newest.")]
 
 
@@ -77,7 +78,7 @@ def models(
         print_rows([{k: "-" if v is None else v for k, v in row.items() if k not in hidden} for row in rows])
 
 
-def _keys(out: Path, learner: str | None, batch: int | None) -> list[dict[str, Any]]:
+def _keys(out: str, learner: str | None, batch: int | None) -> list[dict[str, Any]]:
     from palearn.tables import reading
 
     frame = reading.latest_models(out, batch=batch)
@@ -87,7 +88,7 @@ def _keys(out: Path, learner: str | None, batch: int | None) -> list[dict[str, A
 
 
 def _print_queries(
-    out: Path,
+    out: str,
     one: "Choice | None",
     other: "Choice | None",
     learner: str | None,

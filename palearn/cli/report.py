@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from palearn.cli.failures import log_to_stderr
-from palearn.cli.shared import Json, app, console, print_json, print_rows, progress
+from palearn.cli.shared import Json, app, console, output_folder, print_json, print_rows, progress
 
 
 @app.command()
 def report(
-    out: Annotated[Path, typer.Argument(help="Output folder of a job.", exists=True, file_okay=False)],
+    out: Annotated[str, typer.Argument(help="Output folder of a job.", callback=output_folder)],
     plot: Annotated[Path | None, typer.Option(help="Draw the rolling error to this PNG or SVG.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write all there is to see to this page.", dir_okay=False)] = None,
     json: Json = False,
@@ -35,7 +35,7 @@ def report(
 
 @app.command()
 def watch(
-    out: Annotated[Path, typer.Argument(help="Output folder of a job; it need not be there yet.", file_okay=False)],
+    out: Annotated[str, typer.Argument(help="Output folder of a job; it need not be there yet.")],
     keys: Annotated[int, typer.Option(help="Name so many keys.", min=0, max=1000)] = 6,
     every: Annotated[float, typer.Option(help="Look for new batches every so many seconds.", min=0.1)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show what is there now, and end.")] = False,

@@ -71,6 +71,8 @@ broker_app = App(
     help="A real single-node Kafka on this machine, for trying things.", no_args_is_help=True, cls=PanelGroup
 )
 app.add_typer(broker_app, name="broker")
+store_app = App(help="An object store (S3) on this machine, for trying things.", no_args_is_help=True, cls=PanelGroup)
+app.add_typer(store_app, name="store")
 state_app = App(help="The state of a stopped job.", no_args_is_help=True, cls=PanelGroup)
 app.add_typer(state_app, name="state")
 #: Names of keys and features are text, whatever brackets are in them.
@@ -131,6 +133,13 @@ def value_of(option: str, text: str) -> Any:
         return read_yaml(text, option)
     except ConfigError as error:
         usage(str(error))
+
+
+def output_folder(path: str) -> str:
+    """Return the path of an output folder that is there; one in a store is looked for when it is read."""
+    if "://" not in path and not Path(path).is_dir():
+        usage(f"there is no folder {path!r}")
+    return path
 
 
 def usage(message: str) -> NoReturn:

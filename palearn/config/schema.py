@@ -17,6 +17,7 @@ from palearn.models.state import FADING, MAX_BYTES, MAX_FEATURES, WINDOW, Settin
 from palearn.records import PLAIN, Encoding, LabelValue, ValueFormat
 from palearn.records.keys import WANTED, WITH_FIELDS, Form, KeyFormat, schema_fault
 from palearn.tables.schemas import TABLES
+from palearn.tables.store import TableFormat
 
 Count = Annotated[int, Meta(ge=1)]
 
@@ -149,9 +150,10 @@ class ModelsTable(Table, frozen=True):
 
 
 class Output(Section, frozen=True):
-    """Folder of the tables; a table is false, or its options."""
+    """Folder of the tables, and what they are written as; a table is false, or its options."""
 
     path: Text
+    format: TableFormat = "parquet"
     models: Literal[False] | ModelsTable = ModelsTable()
     metrics: Literal[False] | Table = Table()
     predictions: Literal[False] | Table = False

@@ -109,7 +109,7 @@ class History:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path, self.tables = str(path), reading.Tables(path)
         self._clear()
 
     def _clear(self) -> None:
@@ -137,10 +137,11 @@ class History:
 
     def read(self) -> int:
         """Read the whole batches that are new; return how many there were. One that was started over is read again."""
-        places = {name: reading.batches(self.path, name) for name in ("metrics", "batches", "drifts")}
+        self.tables.forget()
+        places = {name: self.tables.batches(name) for name in ("metrics", "batches", "drifts")}
         # A batch's tables come one after the other; when all are there is written down. A copy may be without that.
-        last = Store(str(self.path)).last_batch()
-        if last is None and not any((self.path / name).is_dir() for name in ("_palearn", "_staging")):
+        last = self.tables.last_batch()
+        if last is None and not any(self.tables.has(name) for name in ("_palearn", "_staging")):
             last = max((number for numbers in places.values() for number in numbers), default=None)
         last = -1 if last is None else last
         done = self.batches[-1].number if self.batches else -1
@@ -163,7 +164,7 @@ class History:
 
     def times(self, most: int) -> list[tuple[Batch, float | None]]:
         """Return the newest batches, and how many seconds each took; None where that is not written down (any more)."""
-        store = Store(str(self.path))
+        store = Store(self.path)
         return [(batch, store.seconds(batch.number)) for batch in self.batches[-most:]]
 
     def sums(self, name: str) -> list[Sums]:
@@ -181,12 +182,12 @@ class History:
         return out
 
     def _account(self, batch: Batch) -> None:
-        for row in reading.columns(self.path, "batches", _ACCOUNTS, batch=batch.number).to_pylist():
+        for row in self.tables.columns("batches", _ACCOUNTS, batch=batch.number).to_pylist():
             batch.reasons.update(dict(row.pop("reasons") or ()))
             batch.account.update({name: value or 0 for name, value in row.items()})
 
     def _measure(self, batch: Batch) -> None:
-        rows = reading.columns(self.path, "metrics", METRICS, batch=batch.number)
+        rows = self.tables.columns("metrics", METRICS, batch=batch.number)
         single = rows["key"].is_valid()
         for row in rows.filter(pc.invert(single)).select(["learner", "n", "mistakes"]).to_pylist():
             # Less what came before, as with the keys' own rows: the table may not have been written for a while.
@@ -199,7 +200,7 @@ class History:
 
     def _count_drifts(self, batch: Batch) -> None:
         """Count drifts by the table that has each: the metrics of a key say only whether a batch had any."""
-        rows = reading.columns(self.path, "drifts", _DRIFTS, batch=batch.number)
+        rows = self.tables.columns("drifts", _DRIFTS, batch=batch.number)
         for counted in rows["learner"].value_counts().to_pylist():
             batch.learners.setdefault(counted["values"], Sums()).drifts = counted["counts"]
 
@@ -275,9 +276,9 @@ def worst(rows: FloatArray, most: int, *, now: bool = False) -> IntArray:
     return places[n[places] > 0][:most]
 
 
-def of_keys(path: Path, keys: Sequence[str]) -> dict[str, pa.Table]:
+def of_keys(tables: reading.Tables, keys: Sequence[str]) -> dict[str, pa.Table]:
     """Return all metrics rows of some keys, each in the order of the batches."""
     schema = METRICS.append(pa.field("batch_id", pa.int64()))
     theirs = pc.field("key").isin(pa.array(keys, pa.string()))
-    rows = reading.columns(path, "metrics", schema, where=theirs).sort_by("batch_id")
+    rows = tables.columns("metrics", schema, where=theirs).sort_by("batch_id")
     return {key: rows.filter(pc.equal(rows["key"], key)) for key in keys}

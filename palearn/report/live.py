@@ -31,7 +31,7 @@ class Watch:
     """
 
     def __init__(self, path: str | Path, keys: int = 10) -> None:
-        self.path, self._most = Path(path), keys
+        self.path, self._most = str(path), keys
         self._history = History(path)
 
     def read(self) -> bool:
@@ -154,7 +154,7 @@ def view(watch: Watch) -> Group | Text:
     """Return the newest reading as tables for a terminal."""
     reading = watch.reading()
     if reading is None:
-        return Text(f"no batch yet; pending for the job's first one (Ctrl-C ends): {shown(str(watch.path))}")
+        return Text(f"no batch yet; waiting for the job's first one (Ctrl-C ends): {shown(str(watch.path))}")
     title = f"batch {reading['batch']:,}, the newest of {reading['batches']:,}; keys: {reading['keys']:,}"
     parts: list[Any] = [Text(f"{title}; {shown(str(watch.path))}")]
     if reading["records"]["all"]:

@@ -137,7 +137,7 @@ def plot(found: History, file: str | Path) -> None:
     if not found.keys:
         raise FileFormatError(f"{found.path} has no key whose error could be drawn: no record was scored yet")
     largest = max(found.keys, key=lambda key: next(iter(found.newest.values()))[found.keys[key], FIGURES.index("n")])
-    mine = of_keys(found.path, [largest])[largest].to_pandas()
+    mine = of_keys(found.tables, [largest])[largest].to_pandas()
     with plots.figure(file, columns=2, width=11) as (left, right):
         grey = {"color": "#666666", "lw": 1}
         first = found.sums(found.learners[0])

@@ -12,7 +12,7 @@ from palearn.errors import FileFormatError, shown
 from palearn.models.counters import CERTAIN
 from palearn.report import charts, plots
 from palearn.report.history import FIGURES, Batch, History, Sums, error, of_keys, ratio, window_error, worst
-from palearn.tables import reading, schemas
+from palearn.tables import schemas
 from palearn.tables.schemas import STATUSES
 from palearn.types import FloatArray
 
@@ -109,11 +109,11 @@ def _learners(found: History, total: Batch) -> list[dict[str, Any]]:
 
 def _options(found: History) -> list[tuple[str, str]]:
     """Return each learner's algorithm and options, where there are models."""
-    batches = reading.batches(found.path, "models")
+    batches = found.tables.batches("models")
     if not batches:
         return []
     schema = pa.schema([schemas.MODELS.field(name) for name in ("learner", "algorithm", "params")])
-    rows = reading.columns(found.path, "models", schema, batch=batches[-1])
+    rows = found.tables.columns("models", schema, batch=batches[-1])
     known = {row["learner"]: row for row in rows.group_by(schema.names).aggregate([]).to_pylist()}
     return [
         (known[name]["algorithm"], ", ".join(f"{k}={v}" for k, v in json.loads(known[name]["params"]).items()))
@@ -166,7 +166,7 @@ def _worst(found: History) -> dict[str, Any]:
     """Return the keys that the best learner is worst at over all their records, each with its course."""
     newest, places = found.newest, list(found.keys)
     chosen = worst(newest[found.best], WORST).tolist()
-    courses = of_keys(found.path, [places[place] for place in chosen])
+    courses = of_keys(found.tables, [places[place] for place in chosen])
     first = newest[found.learners[0]]
     errors = np.column_stack([error(first[chosen], "wrong"), *(error(rows[chosen]) for rows in newest.values())])
     rows = [
@@ -199,9 +199,9 @@ def _course(found: History, rows: pa.Table) -> dict[str, Any]:
 def _reasons(found: History, total: Batch) -> list[dict[str, Any]]:
     """Return why records were rejected, the most frequent reason first, with one record's sentence."""
     counts, examples = dict(total.reasons), {}
-    if reading.batches(found.path, "rejected"):
+    if found.tables.batches("rejected"):
         names = ("topic", "partition", "offset", "reason", "detail")
-        rows = reading.columns(found.path, "rejected", pa.schema([schemas.REJECTED.field(name) for name in names]))
+        rows = found.tables.columns("rejected", pa.schema([schemas.REJECTED.field(name) for name in names]))
         grouped = rows.group_by("reason", use_threads=False).aggregate(
             [("detail", "count"), *((name, "first") for name in names if name != "reason")]
         )
@@ -213,9 +213,9 @@ def _reasons(found: History, total: Batch) -> list[dict[str, Any]]:
 
 def _expired(found: History) -> list[tuple[str, int]]:
     """Return by which bound parts left that had waited, and how many."""
-    if not reading.batches(found.path, "expired"):
+    if not found.tables.batches("expired"):
         return []
-    rows = reading.columns(found.path, "expired", pa.schema([schemas.EXPIRED.field("reason")]))
+    rows = found.tables.columns("expired", pa.schema([schemas.EXPIRED.field("reason")]))
     counts = [(x["values"], x["counts"]) for x in rows["reason"].value_counts().to_pylist()]
     return sorted(counts, key=lambda item: (-item[1], item[0]))
 

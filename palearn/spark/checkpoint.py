@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-import pyarrow.dataset as ds
+import pyarrow as pa
 
 from palearn.config import Config
 from palearn.errors import ConfigError, StreamError
+from palearn.tables import reading
 from palearn.tables.folder import Folder
 from palearn.tables.locks import locked
-from palearn.tables.store import FORMAT, Store
+from palearn.tables.schemas import BATCHES
+from palearn.tables.store import FORMAT, Store, format_of
 
 KNOWN = "palearn.json"
 #: Topic and partition -> offsets, ascending: where it stood before the first batch, and after each.
@@ -43,7 +45,9 @@ def claimed(config: Config) -> Iterator[None]:
         if not has_begun(checkpoint):
             _clear(checkpoint)
         if not checkpoint.names("commits"):
-            output.write({"checkpoint_id": known["id"], "format": FORMAT}, "_palearn", "owner.json")
+            number = format_of(output, config.output.format)
+            owner = {"checkpoint_id": known["id"], "format": number, "tables": config.output.format}
+            output.write(owner, "_palearn", "owner.json")
         yield
 
 
@@ -66,6 +70,12 @@ def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str
         raise ConfigError(
             f"{config.output.path} was written by a newer palearn (format {owner['format']}, not {FORMAT}); "
             "upgrade palearn, or choose a new output and a new checkpoint"
+        )
+    theirs = "parquet" if owner is None else owner.get("tables", "parquet")
+    if theirs != config.output.format and checkpoint.names("commits"):
+        raise ConfigError(
+            f"the tables of {config.output.path} are written as {theirs}, and output.format is {config.output.format}: "
+            "restore it, or choose a new output and a new checkpoint (palearn stream --warm-start)"
         )
     if known is None:
         if checkpoint.names("offsets"):
@@ -187,13 +197,13 @@ def batches_of(path: str) -> list[list[dict[str, Any]]]:
             "not give its models again"
         )
     output = Folder(known["output"])
-    files = [output.at("batches", name) for name in output.sizes("batches") if name.endswith(".parquet")]
-    if not files:
+    taken = pa.schema([BATCHES.field("offsets"), ("batch_id", pa.int64())])
+    table = reading.columns(output.path, "batches", taken)
+    if not table.num_rows:
         raise ConfigError(
             f"{output.path}, the output of {path}, has no table batches, which has what each batch took; was "
             "output.batches false, or the folder moved?"
         )
-    table = ds.dataset(files, filesystem=output.fs, partitioning=ds.partitioning(flavor="hive")).to_table()
     rows = dict(zip(table["batch_id"].to_pylist(), table["offsets"].to_pylist(), strict=True))
     done = last_commit(checkpoint)
     found = [rows.get(number) for number in range(max([*rows, -1 if done is None else done]) + 1)]

@@ -24,6 +24,7 @@ from palearn.spark.operator import state_of, with_bucket_context
 from palearn.spark.session import reader
 from palearn.tables.folder import Folder
 from palearn.tables.locks import locked
+from palearn.tables.store import Store
 
 
 def export(checkpoint: str, out: str, *, master: str | None = None, spark: SparkSession | None = None) -> int:
@@ -41,10 +42,12 @@ def export(checkpoint: str, out: str, *, master: str | None = None, spark: Spark
     if target.names():
         raise ConfigError(f"{target.path} is not empty; give the export a new folder")
     spark = spark or reader(name="palearn state export", master=master)
-    path = target.path
+    store = Store(out)
+    batch = last_commit(source)
+    place = store.target(BEFORE if batch is None else batch)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = RowsFile(path)
+        rows = RowsFile(place)
         for number, blob in blobs_in(batches):
             with with_bucket_context(number):
                 models = codec.decode(blob)
@@ -52,9 +55,8 @@ def export(checkpoint: str, out: str, *, master: str | None = None, spark: Spark
         yield from rows.close()
 
     with locked(source), error_messages.in_one_sentence():
-        batch = last_commit(source)
         files = whole_state(spark, source).mapInArrow(write, WRITTEN).collect()
-    publish(target, BEFORE if batch is None else batch, {row["file"] for row in files if row["keys"] is None})
+    publish(store, place.batch_id, files)
     return sum(row["keys"] or 0 for row in files)
 
 

@@ -1,6 +1,7 @@
 """The models table outside of a stream: its rows as Spark reads them, and rows that tasks write, seen all at once."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +16,12 @@ from palearn.models.from_table import BEFORE
 from palearn.models.keyed import Models
 from palearn.tables.folder import Folder, TableFile
 from palearn.tables.forgotten import forgotten
-from palearn.tables.store import place, require_there
+from palearn.tables.layouts import Target
+from palearn.tables.store import Store
 from palearn.types import IntArray
 
 #: A row a file that was written, and the keys whose models it has; of the models table's files null.
-WRITTEN = "file string, keys long"
-_STAGED = ("_staging", "models")
+WRITTEN = "file string, keys long, bytes long"
 
 
 def table_of(spark: SparkSession, source: Folder, columns: Sequence[str]) -> DataFrame:
@@ -55,31 +56,33 @@ def newest(table: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 class RowsFile:
-    """The rows of the models table that a task writes, in one file; ``path`` None: none."""
+    """The rows of the models table that a task writes, in one file; ``target`` None: none."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, target: Target | None) -> None:
         context = TaskContext.get()
         assert context is not None
-        self._path, self._name = path, f"part-{context.partitionId():05d}.parquet"
+        stem = f"part-{context.partitionId():05d}"
+        self._target = target
+        self._name = "" if target is None else target.name(stem, context.taskAttemptId())
         self._file: TableFile | None = None
 
     def add(self, models: Models) -> int:
         """Write the rows of all keys of a bucket that were ever scored; return how many keys they are."""
         keys = scored(models)
-        if self._path is None or not keys.size:
+        if self._target is None or not keys.size:
             return 0
         rows = pa.Table.from_batches(result_rows.model_rows(models, keys, result_rows.Texts(models, keys)))
         rows = result_rows.plain(rows, "models")
         if self._file is None:
-            self._file = Folder(self._path).table_file(rows.schema, *_STAGED, self._name)
+            folder = Folder(self._target.path)
+            self._file = folder.table_file(rows.schema, *self._target.place("models"), self._name)
         self._file.add(rows)
         return int(keys.size)
 
     def close(self) -> Iterator[pa.RecordBatch]:
         """Put the file in its place, and yield a row that describes it."""
         if self._file is not None:
-            self._file.close()
-            yield written(self._name, None)
+            yield written(self._name, None, self._file.close())
 
 
 def scored(models: Models) -> IntArray:
@@ -88,14 +91,12 @@ def scored(models: Models) -> IntArray:
     return np.flatnonzero((counts[:, N_SEEN] > 0) | (counts[:, UPDATED_BATCH] == BEFORE))
 
 
-def publish(folder: Folder, batch: int, files: Iterable[str]) -> None:
-    """Move staged rows of the models table to where readers see them, all at once."""
-    if files:
-        require_there(folder, _STAGED, files)
-        place(folder, _STAGED, "models", batch)
-    folder.discard("_staging")
+def publish(store: Store, batch: int, rows: Iterable[Any]) -> None:
+    """Let readers see the rows of the models table in the files that tasks wrote (:data:`WRITTEN`), all at once."""
+    store.publish(batch, {f"models/{row['file']}": row["bytes"] for row in rows if row["keys"] is None})
 
 
-def written(file: str, keys: int | None) -> pa.RecordBatch:
+def written(file: str, keys: int | None, size: int | None = None) -> pa.RecordBatch:
     """Return the row that describes a written file (:data:`WRITTEN`)."""
-    return pa.record_batch([pa.array([file]), pa.array([keys], pa.int64())], names=["file", "keys"])
+    kinds = pa.schema([("file", pa.string()), ("keys", pa.int64()), ("bytes", pa.int64())])
+    return pa.RecordBatch.from_pylist([{"file": file, "keys": keys, "bytes": size}], kinds)

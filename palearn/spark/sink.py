@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from palearn.config import Config
 from palearn.engine import result_rows
 from palearn.engine.summary import Summary
-from palearn.spark.checkpoint import batch_offsets, last_commit
+from palearn.spark.checkpoint import batch_offsets, known_of, last_commit
 from palearn.spark.operator import HELD_BYTES, SUMMARY, unwritten
 from palearn.spark.worker import freeze_imports
 from palearn.spark.worst_keys import Ranking, Windows
 from palearn.tables import schemas
 from palearn.tables.folder import Folder, TableFile
+from palearn.tables.layouts import Target
 from palearn.tables.store import Offsets, Store
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Sink:
         monitor: "Monitor | None" = None,
     ) -> None:
         self.config, self.checkpoint, self.check, self.monitor = config, checkpoint, check, monitor
-        self.store = Store(config.output.path)
+        owner = "" if checkpoint is None else known_of(checkpoint)["id"]
+        self.store = Store(config.output.path, config.output.format, owner)
         self.learners = config.make_learners()
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
@@ -84,14 +86,15 @@ class Sink:
         whole = self.store.is_whole(batch_id, offsets)
         self.store.begin()
         topics = self.config.output.topics
-        rows = frame.mapInArrow(self._writer(batch_id, "part", topics), _WRITTEN)
+        target = self.store.target(batch_id, whole=whole)
+        rows = frame.mapInArrow(self._writer(target, "part", topics), _WRITTEN)
         if topics:
             rows = rows.persist()
         try:
             written = self._collect(rows)
             totals = _totals(before, written.summary)
             self.check()
-            own = self._driver_rows(batch_id, written, totals, offsets)
+            own = self._driver_rows(target, written, totals, offsets)
             if topics:
                 self._produce(rows, own, batch_id, topics)
             if not whole:
@@ -117,12 +120,11 @@ class Sink:
             return
         self.store.begin()
         frame = unwritten(spark, self.config)
-        written = self._collect(frame.mapInArrow(self._writer(last, "stop", {}), _WRITTEN))
+        written = self._collect(frame.mapInArrow(self._writer(self.store.target(last), "stop", {}), _WRITTEN))
         self.store.add(last, written.files)
 
-    def _writer(self, batch_id: int, prefix: str, topics: dict[str, str]) -> Any:
-        ranking = None if self.monitor is None else self.monitor.ranking
-        return _writer(self.store.folder.path, self.store.staging(batch_id), batch_id, prefix, topics, ranking)
+    def _writer(self, target: Target, prefix: str, topics: dict[str, str]) -> Any:
+        return _writer(target, prefix, topics, None if self.monitor is None else self.monitor.ranking)
 
     def _collect(self, rows: DataFrame) -> Written:
         """Run a batch, and return what all tasks wrote."""
@@ -131,7 +133,7 @@ class Sink:
             written.add(msgspec.json.decode(row["value"], type=Written))
         return written
 
-    def _driver_rows(self, batch_id: int, written: Written, totals: Totals, offsets: Offsets) -> dict[str, pa.Table]:
+    def _driver_rows(self, target: Target, written: Written, totals: Totals, offsets: Offsets) -> dict[str, pa.Table]:
         """Write the rows that sum over all buckets: batches, and the metrics over all keys."""
         output, rows, summary = self.config.output, {}, written.summary
         if output.batches:
@@ -148,8 +150,8 @@ class Sink:
         if output.metrics:
             rows["metrics"] = pa.Table.from_batches([result_rows.total_rows(totals)])
         for name, table in rows.items():
-            place = (*self.store.staging(batch_id), name, "part-all.parquet")
-            written.files[f"{name}/part-all.parquet"] = self.store.folder.write_table(table, *place)
+            file = target.name("part-all")
+            written.files[f"{name}/{file}"] = self.store.folder.write_table(table, *target.place(name), file)
         return rows
 
     def _produce(self, written: DataFrame, own: dict[str, pa.Table], batch_id: int, topics: dict[str, str]) -> None:
@@ -163,21 +165,14 @@ class Sink:
         frame.write.format("kafka").options(**options).save()
 
 
-def _writer(
-    path: str,
-    staging: tuple[str, ...],
-    batch_id: int,
-    prefix: str,
-    topics: dict[str, str],
-    ranking: Ranking | None,
-) -> Any:
+def _writer(target: Target, prefix: str, topics: dict[str, str], ranking: Ranking | None) -> Any:
     """Return the function that writes one partition's results, in files named so, and tells what it wrote."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        file = f"{prefix}-{context.partitionId():05d}.parquet"
-        folder, written = Folder(path), Written(Summary())
+        file = target.name(f"{prefix}-{context.partitionId():05d}", context.taskAttemptId())
+        folder, written = Folder(target.path), Written(Summary())
         files: dict[str, TableFile] = {}
         for parts in _in_pieces(batches, written.summary):
             waiting: list[Message] = []
@@ -186,12 +181,12 @@ def _writer(
                     pa.concat_tables(tables), name
                 )  # a cast a bucket would cost a millisecond each
                 if name not in files:
-                    files[name] = folder.table_file(table.schema, *staging, name, file)
+                    files[name] = folder.table_file(table.schema, *target.place(name), file)
                 files[name].add(table)
                 if name == "metrics" and ranking is not None:
                     written.rank(ranking.found(table))
                 if name in topics:
-                    waiting += messages(table, batch_id, topics[name])
+                    waiting += messages(table, target.batch_id, topics[name])
             if waiting:
                 yield _batch(waiting)
         written.files = {f"{name}/{file}": table.close() for name, table in files.items()}

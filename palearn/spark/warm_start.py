@@ -33,8 +33,9 @@ from palearn.spark.models_table import WRITTEN, RowsFile, newest, publish, score
 from palearn.spark.operator import bucket_config_in, bucket_config_of, pieces, with_bucket_context
 from palearn.spark.source import bucket_of
 from palearn.tables.folder import Folder
+from palearn.tables.layouts import require_there
 from palearn.tables.locks import locked
-from palearn.tables.store import require_there
+from palearn.tables.store import Store
 
 log = logging.getLogger("palearn.stream")
 
@@ -83,14 +84,13 @@ def begin_warm(spark: SparkSession, config: Config, models: str | None) -> None:
 
 def _prepare(config: Config, checkpoint: Folder, parts: DataFrame) -> int:
     """Write the models of every bucket, and the table's rows; return how many keys they are."""
-    path, output = checkpoint.path, Folder(config.output.path)
-    rows_in = output.path if config.output.models else None
+    path, store = checkpoint.path, Store(config.output.path, config.output.format, known_of(checkpoint)["id"])
+    target = store.target(BEFORE) if config.output.models else None
     checkpoint.discard("start")
-    output.discard("models", f"batch_id={BEFORE}")
-    output.discard("_staging")
+    store.begin()
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        folder, rows = Folder(path), RowsFile(rows_in)
+        folder, rows = Folder(path), RowsFile(target)
         for bucket, blobs in _by_bucket(batches):
             models = Models.merged([codec.decode(blob) for blob in blobs])
             models.counts[:, CHANGED], models.counts[scored(models), UPDATED_BATCH] = 0, BEFORE
@@ -101,10 +101,10 @@ def _prepare(config: Config, checkpoint: Folder, parts: DataFrame) -> int:
 
     # By their bytes: what stands first in a bucket must not depend on which task came first.
     sorted_ = parts.repartition("bucket").sortWithinPartitions("bucket", "part")
-    files = {row["file"]: row["keys"] for row in sorted_.mapInArrow(write, WRITTEN).collect()}
-    started = {file: keys for file, keys in files.items() if file.endswith(".paln")}
+    rows = sorted_.mapInArrow(write, WRITTEN).collect()
+    started = {row["file"]: row["keys"] for row in rows if row["keys"] is not None}
     require_there(checkpoint, ("start",), started)
-    publish(output, BEFORE, files.keys() - started.keys())
+    publish(store, BEFORE, rows)
     checkpoint.write({"files": len(started)}, "start", "done.json")
     return sum(started.values())
 

@@ -1,8 +1,10 @@
 """Fewer files in an old output: of a batch's files one, and, if asked for, no rows that newer ones replace.
 
-The folder ``TABLE/batch_id=N`` is exchanged with its compacted copy in one step, so a reader finds all rows of a
-batch whenever it looks. Only one that has listed the old files and comes to open them later is told that they are
-gone; :mod:`palearn.tables.reading` looks again then. The job may run meanwhile: it does not touch old batches.
+On a disk the folder ``TABLE/batch_id=N`` is exchanged with its compacted copy in one step, so a reader finds all rows
+of a batch whenever it looks. Only one that has listed the old files and comes to open them later is told that they are
+gone; :mod:`palearn.tables.reading` looks again then. In a store the compacted file is written beside the others, which
+palearn's readers pass over then, and they are deleted. A Delta table is rewritten by commits of its log, and what no
+version of the last week has is deleted. The job may run meanwhile: it does not touch old batches.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from palearn.errors import ConfigError
+from palearn.tables import delta, listing, reading, schemas
 from palearn.tables.folder import Folder
 from palearn.tables.locks import locked
 from palearn.tables.schemas import TABLES
@@ -38,7 +41,7 @@ def compact(out: str, *, keep: int = 10, latest: Iterable[str] = ()) -> Compacte
     Parameters
     ----------
     out
-        Output folder of a job, on a local disk.
+        Output folder of a job, on a local disk or in an object store.
     keep
         So many of the newest batches are left as they are.
     latest
@@ -48,13 +51,14 @@ def compact(out: str, *, keep: int = 10, latest: Iterable[str] = ()) -> Compacte
     Raises
     ------
     ConfigError
-        This is no output folder, or not on a local disk that can exchange folders; or it is being compacted.
+        This is no output folder, or on a file system that can neither exchange folders nor is a store; or it is being
+        compacted.
     """
     folder, chosen = Folder(out), set(latest)
     if unknown := chosen - {*CUMULATIVE}:
         raise ConfigError(f"only {' and '.join(CUMULATIVE)} have newest rows, not {', '.join(sorted(unknown))}")
-    if not folder.is_local or not folder.has("_palearn"):
-        raise ConfigError(f"{out} is no output folder of a job on a local disk")
+    if not (folder.is_local or folder.is_store) or not folder.has("_palearn"):
+        raise ConfigError(f"{out} is no output folder of a job on a local disk or in an object store")
     # Of two at once one would put files into a folder that the other has just exchanged.
     with locked(folder, "_palearn", "compact", who="palearn compact", way="wait for its end"):
         return _compact(folder, keep, chosen)
@@ -67,6 +71,9 @@ def _compact(folder: Folder, keep: int, chosen: set[str]) -> Compacted:
         return found
     folder.discard(_WORK)
     for table in sorted({*TABLES, "batches"}):  # a report may lie beside them
+        if delta.is_delta(folder, table):
+            _compact_delta(folder, table, last - keep, table in chosen, found)
+            continue
         newer: set[tuple[str, str]] | None = set() if table in chosen else None
         for batch in sorted(_batches(folder, table), reverse=True):
             rows = _Batch(folder, table, batch)
@@ -79,12 +86,34 @@ def _compact(folder: Folder, keep: int, chosen: set[str]) -> Compacted:
     return found
 
 
+def _compact_delta(folder: Folder, table: str, last: int, forget: bool, found: Compacted) -> None:
+    """Compact the batches of a Delta table up to ``last``; ``forget`` drops rows that newer ones replace."""
+    known = delta.opened(folder, table)
+    batches = delta.by_batch(known)
+    old = sorted((number for number in batches if number <= last), reverse=True)
+    found.files_before += sum(len(batches[number]) for number in old)
+    if forget:
+        newer: set[tuple[str, str]] = set()
+        for number in sorted(batches, reverse=True):
+            rows = reading.columns(folder.path, table, schemas.TABLES[table], batch=number)
+            kept = rows.filter(pa.array(_not_in(newer, rows), pa.bool_()))
+            newer |= set(_pairs(kept if number <= last else rows))
+            if number <= last and kept.num_rows < rows.num_rows:
+                found.rows_dropped += rows.num_rows - kept.num_rows
+                delta.rewrite(folder, table, number, kept)
+        known = delta.opened(folder, table)
+    files = delta.compact(known, old)
+    found.files_after += sum(len(files.get(number, ())) for number in old)
+
+
 class _Batch:
     """A table's folder of one batch."""
 
     def __init__(self, folder: Folder, table: str, batch: int) -> None:
         self._folder, self._place = folder, (table, f"batch_id={batch}")
-        self._files = sorted(name for name in folder.names(*self._place) if name[0] not in "_.")
+        names = sorted(name for name in folder.names(*self._place) if name[0] not in "_.")
+        self._files = listing.valid(folder, names)
+        self._stale = sorted({*names} - {*self._files})  # a compaction that was killed has replaced them
 
     def keys(self) -> set[tuple[str, str]]:
         """Return the keys and learners that have a row."""
@@ -100,9 +129,27 @@ class _Batch:
             newer |= {pair for table in tables for pair in _pairs(table)}
         rows = sum(table.num_rows for table in tables)
         found.rows_dropped += before - rows
+        found.files_after += min(rows, 1)
         if rows and len(self._files) == 1 and rows == before:
-            found.files_after += 1
-            return
+            self._delete(self._stale)
+        elif self._folder.is_store:
+            self._replace(tables, rows)
+        else:
+            self._exchange(tables, rows)
+
+    def _replace(self, tables: list[pa.Table], rows: int) -> None:
+        if rows:
+            file = self._folder.table_file(tables[0].schema, *self._place, listing.COMPACTED)
+            for table in tables:
+                file.add(table)
+            file.close()
+        self._delete([*self._stale, *(name for name in self._files if name != listing.COMPACTED or not rows)])
+
+    def _delete(self, names: list[str]) -> None:
+        for name in names:
+            self._folder.fs.delete_file(self._folder.at(*self._place, name))
+
+    def _exchange(self, tables: list[pa.Table], rows: int) -> None:
         if rows:
             file = self._folder.table_file(tables[0].schema, _WORK, *self._place, "compacted.parquet")
             for table in tables:
@@ -113,12 +160,12 @@ class _Batch:
             except OSError as error:
                 place = self._folder.at(*self._place)
                 raise ConfigError(f"{place} cannot be exchanged for its compacted copy: {error.strerror}") from None
-            found.files_after += 1
         self._folder.discard(*((_WORK, *self._place) if rows else self._place))
 
     def _tables(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         for name in self._files:
-            yield pq.ParquetFile(self._folder.at(*self._place, name)).read(columns)
+            with self._folder.fs.open_input_file(self._folder.at(*self._place, name)) as file:
+                yield pq.ParquetFile(file).read(columns)
 
 
 def _batches(folder: Folder, table: str) -> list[int]:

@@ -1,4 +1,7 @@
-"""A folder on any file system that pyarrow knows, and files in it that are there whole or not at all."""
+"""A folder on any file system that pyarrow knows, and files in it that are there whole or not at all.
+
+On a disk a file is written beside its place and renamed; in an object store it is there when its upload ends.
+"""
 
 import ctypes
 import errno
@@ -15,13 +18,24 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from palearn.errors import StreamError
+from palearn.tables import object_stores
 
 
 class Folder:
-    """A folder on any file system that pyarrow knows (a path, or a URI such as ``hdfs://…``)."""
+    """A folder on any file system that pyarrow knows (a path, or a URI such as ``hdfs://…`` or ``s3://…``).
+
+    Raises
+    ------
+    ConfigError
+        The URI is of an object store that palearn does not know, or that may not be reached as it is described.
+    """
 
     def __init__(self, path: str) -> None:
-        if "://" in path:
+        path = object_stores.known_uri(path)
+        if object_stores.is_store(path):
+            self.path = path
+            self.fs, self.root = object_stores.filesystem(path)
+        elif "://" in path:
             self.path = path
             self.fs, self.root = pafs.FileSystem.from_uri(path)
         else:
@@ -35,8 +49,15 @@ class Folder:
         return isinstance(self.fs, pafs.LocalFileSystem)
 
     @property
+    def is_store(self) -> bool:
+        """Whether the folder is in an object store: nothing can be renamed there."""
+        return isinstance(self.fs, pafs.S3FileSystem)
+
+    @property
     def uri(self) -> str:
         """What Spark calls the folder. Without a scheme it would look on its default file system; it takes no %20."""
+        if self.is_store:
+            return f"s3a://{self.root}"
         return f"file://{self.root}" if self.is_local else self.path
 
     @property
@@ -97,7 +118,8 @@ class Folder:
         draft, path = self._draft(*parts)
         with self.fs.open_output_stream(draft) as stream:
             stream.write(content)
-        self.fs.move(draft, path)
+        if draft != path:
+            self.fs.move(draft, path)
 
     def write(self, content: Any, *parts: str) -> None:
         """Write a JSON file whole or not at all."""
@@ -115,7 +137,10 @@ class Folder:
 
     def discard(self, *parts: str) -> None:
         """Delete a folder below, if it is there. It is renamed first, so that nobody moves a part of it elsewhere."""
-        if self.has(*parts):
+        if self.is_store:
+            with suppress(FileNotFoundError):
+                self.fs.delete_dir(self.at(*parts))
+        elif self.has(*parts):
             doomed = self.at(*parts[:-1], f".{uuid.uuid4().hex}")
             with suppress(FileNotFoundError):  # another job, where no lock keeps it out, was quicker
                 self.fs.move(self.at(*parts), doomed)
@@ -146,6 +171,8 @@ class Folder:
     def _draft(self, *parts: str) -> tuple[str, str]:
         """Return the path of a file's draft and its own; two attempts of one task may write the same file."""
         path = self.at(*parts)
+        if self.is_store:
+            return path, path
         head, _, tail = path.rpartition("/")
         self.fs.create_dir(head, recursive=True)
         return f"{head}/.{tail}.{uuid.uuid4().hex}", path
@@ -155,14 +182,13 @@ class TableFile:
     """A Parquet file that is written in pieces, and is there when it is closed."""
 
     def __init__(self, folder: Folder, schema: pa.Schema, draft: str, path: str) -> None:
-        self._fs, self._draft, self._path = folder.fs, draft, path
+        self._folder, self._draft, self._path = folder, draft, path
         columns = _columns(schema)
         texts = [name for name, kind in columns.items() if pa.types.is_string(kind)]
         # Weights neither compress nor repeat: trying costs half of the writing.
         compression = {name: "zstd" if name in texts else "none" for name in columns}
-        self._writer = pq.ParquetWriter(
-            draft, schema, filesystem=self._fs, compression=compression, use_dictionary=texts
-        )
+        self._sink = folder.fs.open_output_stream(draft)
+        self._writer = pq.ParquetWriter(self._sink, schema, compression=compression, use_dictionary=texts)
 
     def add(self, table: pa.Table) -> None:
         """Write further rows."""
@@ -171,8 +197,11 @@ class TableFile:
     def close(self) -> int:
         """Put the file in its place; return its size in bytes."""
         self._writer.close()
-        self._fs.move(self._draft, self._path)
-        return int(self._fs.get_file_info(self._path).size)
+        size = int(self._sink.tell())
+        self._sink.close()
+        if self._draft != self._path:
+            self._folder.fs.move(self._draft, self._path)
+        return size
 
 
 def _columns(schema: pa.Schema) -> dict[str, pa.DataType]:

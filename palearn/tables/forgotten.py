@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palearn.tables.folder import Folder
+from palearn.tables.listing import Tables
 
 
 def forgotten(folder: Folder, up_to: int | None = None) -> dict[str, int]:
@@ -27,8 +28,8 @@ def forgotten(folder: Folder, up_to: int | None = None) -> dict[str, int]:
 
 
 def _keys(folder: Folder) -> Iterator[tuple[int, list[str]]]:
-    for path in folder.sizes("forgotten"):
-        batch, _, file = path.partition("/")
-        if batch.startswith("batch_id=") and file and file[0] not in "_.":
-            table: pa.Table = pq.read_table(folder.at("forgotten", path), columns=["key"], filesystem=folder.fs)
-            yield int(batch.removeprefix("batch_id=")), table.column("key").to_pylist()
+    tables = Tables(folder.path)
+    for path in tables.files("forgotten"):
+        batch = path.split("/")[1].removeprefix("batch_id=")
+        table: pa.Table = pq.read_table(folder.at(path), columns=["key"], filesystem=folder.fs)
+        yield int(batch), table.column("key").to_pylist()

@@ -1,8 +1,9 @@
-"""Reading the output tables: plain Parquet, one folder a batch; anything else that reads Parquet does as well."""
+"""Reading the output tables: plain Parquet or Delta's, on a disk or in an object store.
 
-import re
-from collections.abc import Callable
-from contextlib import suppress
+On a disk anything else that reads Parquet does as well. In a store plain Parquet is read up to the last batch that is
+recorded as whole; a pattern of files may find a part of the next one.
+"""
+
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -15,13 +16,12 @@ import pyarrow.dataset as ds
 from palearn.errors import FileFormatError
 from palearn.tables.folder import Folder
 from palearn.tables.forgotten import forgotten
+from palearn.tables.listing import Tables
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-#: How often a table is listed again while files go away.
-_ATTEMPTS = 10
+__all__ = ["Tables", "batches", "columns", "latest_models", "metrics", "newest", "read"]
 
 
 def read(path: str | Path, table: str, where: ds.Expression | None = None) -> "pd.DataFrame":
@@ -32,23 +32,26 @@ def read(path: str | Path, table: str, where: ds.Expression | None = None) -> "p
     FileFormatError
         The folder has no such table.
     """
-    folder = Path(path) / table
-    if not folder.is_dir():
-        raise FileFormatError(f"{path} holds no table {table!r}: is it the output of a palearn job?")
-    return _patiently(lambda: ds.dataset(folder, partitioning="hive").to_table(filter=where)).to_pandas()
+    tables = Tables(path)
+
+    def attempt() -> pa.Table:
+        found = tables.dataset(table)
+        if found is None:
+            raise FileFormatError(f"{path} holds no table {table!r}: is it the output of a palearn job?")
+        return found.to_table(filter=where)
+
+    return tables.patiently(attempt).to_pandas()
 
 
 def batches(path: str | Path, table: str) -> list[int]:
     """Return the numbers of a table's batches, in their order; none if there is no such table."""
-    folder = Path(path) / table
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(found[1]) for name in names if (found := re.fullmatch(r"batch_id=(\d+)", name)))
+    return Tables(path).batches(table)
 
 
 def columns(
     path: str | Path, table: str, schema: pa.Schema, *, batch: int | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Return some columns of a table that is there, of one batch or of all; a file without a column has nulls there.
+    """Return some columns of a table, of one batch or of all; a file without a column has nulls there.
 
     Parameters
     ----------
@@ -57,17 +60,7 @@ def columns(
     where
         The rows that are wanted.
     """
-    folder, parts = Path(path) / table, ds.partitioning(pa.schema([("batch_id", pa.int64())]), flavor="hive")
-    if batch is not None:
-        folder /= f"batch_id={batch}"
-    return _patiently(lambda: ds.dataset(folder, schema, format="parquet", partitioning=parts).to_table(filter=where))
-
-
-def _patiently(read: Callable[[], pa.Table]) -> pa.Table:
-    for _ in range(_ATTEMPTS - 1):
-        with suppress(FileNotFoundError):  # palearn compact has exchanged a folder since it was listed
-            return read()
-    return read()
+    return Tables(path).columns(table, schema, batch=batch, where=where)
 
 
 def latest_models(path: str | Path, *, key: str | None = None, batch: int | None = None) -> "pd.DataFrame":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from palearn.errors import FileFormatError
+from palearn.tables import delta, reading
 from palearn.tables.folder import Folder
 from palearn.tables.weights import Choice
 
@@ -31,14 +32,30 @@ class Dialect:
                 run = ""
         return " || ".join([*parts, f"'{run}'"]) if parts else f"'{run}'"
 
-    def table(self, out: Path) -> str:
+    def table(self, out: str | Path) -> str:
         """Return the models table of an output folder."""
-        folder = Folder(str(out / "models"))
+        output, folder = Folder(str(out)), Folder(f"{out}/models")
+        log = delta.is_delta(output, "models")
+        whole = ""
+        if output.is_store and not log:
+            # A pattern of files may find a part of the batch that is being written.
+            whole = f" WHERE batch_id <= {reading.Tables(str(out)).last_batch() or 0}"
+        found = self._delta(folder) if log else self._parquet(folder)
+        return f"(SELECT * FROM {found}{whole})" if whole else found
+
+    def _delta(self, folder: Folder) -> str:
+        if self.name == "spark":
+            return f"delta.`{folder.uri.replace('`', '``')}`"
+        return f"delta_scan({self.text(folder.path)})"
+
+    def _parquet(self, folder: Folder) -> str:
+        """Return a table of plain Parquet files."""
         if self.name == "spark":
             return f"parquet.`{folder.pattern.replace('`', '``')}`"
         if "\\" in folder.root:
-            raise FileFormatError(f"DuckDB takes the backslash in {out} for a folder's end: rename the folder")
-        plain = "".join(f"[{x}]" if x in "*?[" else x for x in folder.root)
+            raise FileFormatError(f"DuckDB takes the backslash in {folder.root} for a folder's end: rename the folder")
+        root = folder.path if folder.is_store else folder.root
+        plain = "".join(f"[{x}]" if x in "*?[" else x for x in root)
         files = self.text(f"{plain}/batch_id=*/*.parquet")
         return f"read_parquet({files}, hive_partitioning = true, hive_types = {{'batch_id': BIGINT}})"
 
@@ -64,7 +81,7 @@ class Dialect:
 DIALECTS = (Dialect("spark"), Dialect("duckdb"))
 
 
-def keys(out: Path, dialect: Dialect, *, learner: str | None = None, batch: int | None = None) -> str:
+def keys(out: str | Path, dialect: Dialect, *, learner: str | None = None, batch: int | None = None) -> str:
     """Return a query for the keys that have models."""
     return (
         f"WITH newest AS (\n{_newest(out, dialect, None, learner, batch)}\n)\n"
@@ -73,7 +90,7 @@ def keys(out: Path, dialect: Dialect, *, learner: str | None = None, batch: int 
     )
 
 
-def strongest(out: Path, dialect: Dialect, choice: Choice, *, learner: str | None = None, top: int = 10) -> str:
+def strongest(out: str | Path, dialect: Dialect, choice: Choice, *, learner: str | None = None, top: int = 10) -> str:
     """Return a query for the largest weights of a key, ``top`` a learner."""
     return (
         f"WITH {_weights(out, dialect, 'mine', choice, learner)},\n"
@@ -85,7 +102,7 @@ def strongest(out: Path, dialect: Dialect, choice: Choice, *, learner: str | Non
 
 
 def compared(
-    out: Path, dialect: Dialect, one: Choice, other: Choice, *, learner: str | None = None, top: int = 10
+    out: str | Path, dialect: Dialect, one: Choice, other: Choice, *, learner: str | None = None, top: int = 10
 ) -> str:
     """Return a query for the largest differences between two models, ``top`` a learner."""
     return (
@@ -109,7 +126,7 @@ def compared(
     )
 
 
-def _newest(out: Path, dialect: Dialect, key: str | None, learner: str | None, batch: int | None) -> str:
+def _newest(out: str | Path, dialect: Dialect, key: str | None, learner: str | None, batch: int | None) -> str:
     """Return a query for the newest row of each key and learner."""
     where = [
         f"{column} {sign} {value}"
@@ -129,7 +146,7 @@ def _newest(out: Path, dialect: Dialect, key: str | None, learner: str | None, b
     )
 
 
-def _weights(out: Path, dialect: Dialect, name: str, choice: Choice, learner: str | None) -> str:
+def _weights(out: str | Path, dialect: Dialect, name: str, choice: Choice, learner: str | None) -> str:
     """Return common table expressions ``name``: a key's weights, a row each, numbered by ``i``.
 
     Weights are label-major. A binary model has two labels and one block of weights, the positive label's; ``class`` is

@@ -1,8 +1,9 @@
 """The output folder: which batches it holds whole, and how a batch gets there.
 
-A batch is written under ``_staging`` and each table moved to ``TABLE/batch_id=N`` when all files are there, so a
-reader sees a table's batch whole or not at all, and a batch that is written twice stands there once. What
-begins with ``_`` is not read by Spark, DuckDB or pyarrow.
+On a disk a batch is written under ``_staging`` and each table moved to ``TABLE/batch_id=N`` when all files are there,
+so a reader sees a table's batch whole or not at all, and a batch that is written twice stands there once. In an object
+store, and for Delta tables, files are written where they stay (:mod:`palearn.tables.layouts`). What begins with ``_``
+is not read by Spark, DuckDB or pyarrow.
 
 ::
 
@@ -10,17 +11,24 @@ begins with ``_`` is not read by Spark, DuckDB or pyarrow.
     OUT/_palearn/batches/N.json    batch N is whole; totals of all batches up to N, its offsets and seconds
     OUT/_staging/N-RUN/TABLE/…     batch N on its way, of one run of the job
     OUT/TABLE/batch_id=N/*.parquet
+    OUT/TABLE/_delta_log/*         of a Delta table, which files are the table's
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal
 
 from palearn.errors import StreamError
 from palearn.tables.folder import Folder
+from palearn.tables.layouts import Direct, Layout, Staged, Target, staged
 
 #: Version of the tables and of what stands beside them; raised when an older palearn could not go on with them.
-FORMAT = 1
+FORMAT = 2
+#: The format of what an older palearn can go on with: plain Parquet where folders are renamed.
+_OLDEST_FORMAT = 1
+#: What tables are written as.
+TableFormat = Literal["parquet", "delta"]
 #: This many records of whole batches are kept; Spark itself retries only the last one.
 _KEPT_BATCHES = 100
 
@@ -29,12 +37,25 @@ Offsets = list[dict[str, Any]] | None
 
 
 class Store:
-    """The driver's side of an output folder, in one run of a job."""
+    """The driver's side of an output folder, in one run of a job.
 
-    def __init__(self, path: str) -> None:
+    Parameters
+    ----------
+    path
+        The folder.
+    format
+        What its tables are written as.
+    owner
+        Id of the checkpoint whose batches are written; Delta's logs have it.
+    """
+
+    def __init__(self, path: str, format: TableFormat = "parquet", owner: str = "") -> None:
         self.folder = Folder(path)
         # Two jobs on one shared file system must not mix their files, even if only one of them is meant to run.
         self._run = uuid.uuid4().hex
+        self._clean = False
+        self._known: tuple[int, dict[str, Any]] | None = None
+        self._layout = _layout(self.folder, format, self._run, owner)
 
     def totals(self, before: int) -> dict[str, dict[str, int]]:
         """Return each learner's n and mistakes over all batches before ``before``.
@@ -72,13 +93,14 @@ class Store:
             )
         return found is not None
 
-    def staging(self, batch_id: int) -> tuple[str, str]:
-        """Return the folder in which a batch's tables are while they are written."""
-        return "_staging", f"{batch_id}-{self._run}"
+    def target(self, batch_id: int, *, whole: bool = False) -> Target:
+        """Return where the files of a batch go; of one that is ``whole`` already, where nobody sees them."""
+        return staged(self.folder, batch_id, self._run) if whole else self._layout.target(batch_id)
 
     def begin(self) -> None:
-        """Clear what crashed attempts left."""
-        self.folder.discard("_staging")
+        """Clear what crashed attempts left of files that nobody sees; in a store once a run."""
+        if not (self.folder.is_store and self._clean):
+            self.folder.discard("_staging")
 
     def commit(
         self,
@@ -98,18 +120,30 @@ class Store:
         StreamError
             Files are missing.
         """
-        folder = self.folder
-        self._require(batch_id, files)
-        for table in _tables(files):
-            # A crashed attempt may have come so far. Its rows are the same, and a reader may be at them.
-            if not folder.has(table, f"batch_id={batch_id}"):
-                place(folder, (*self.staging(batch_id), table), table, batch_id)
+        target = self.target(batch_id)
+        self._layout.put(target, files)
         batch = {"batch_id": batch_id, "totals": totals, "offsets": offsets, "seconds": seconds}
-        folder.write(batch, "_palearn", "batches", f"{batch_id}.json")
-        folder.discard("_staging")
+        self.folder.write(batch, "_palearn", "batches", f"{batch_id}.json")
+        self._known = batch_id, batch
+        self._tidy(target, files)
         old = ("_palearn", "batches", f"{batch_id - _KEPT_BATCHES}.json")
-        if folder.has(*old):
-            folder.fs.delete_file(folder.at(*old))
+        if batch_id >= _KEPT_BATCHES and (self.folder.is_store or self.folder.has(*old)):
+            with suppress(FileNotFoundError):
+                self.folder.fs.delete_file(self.folder.at(*old))
+
+    def publish(self, batch_id: int, files: Mapping[str, int]) -> None:
+        """Make files all that their tables have of a batch: of the models that a job begins with."""
+        target = self.target(batch_id)
+        self._layout.replace(target, files)
+        if not self.folder.is_store:
+            self.folder.discard("_staging")
+
+    def _tidy(self, target: Target, files: Mapping[str, int]) -> None:
+        if not self.folder.is_store:
+            self.folder.discard("_staging")
+        if not self._clean:
+            self._layout.clean(target, files)
+            self._clean = True
 
     def seconds(self, batch_id: int) -> float | None:
         """Return how long a batch took, if that is written down: of the newest ones it is."""
@@ -122,63 +156,25 @@ class Store:
         return max((int(name.removesuffix(".json")) for name in names if name.endswith(".json")), default=None)
 
     def add(self, batch_id: int, files: Mapping[str, int]) -> None:
-        """Add files that were staged later to a batch that is whole: all at once, if folders can be exchanged."""
-        folder = self.folder
-        self._require(batch_id, files)
-        for table in _tables(files):
-            there, staged = (table, f"batch_id={batch_id}"), (*self.staging(batch_id), table)
-            if not folder.has(*there):
-                place(folder, staged, table, batch_id)
-                continue
-            added, old = folder.names(*staged), folder.names(*there)  # rows of other keys
-            for name in old:
-                folder.fs.copy_file(folder.at(*there, name), folder.at(*staged, name))
-            try:
-                folder.exchange(staged, there)
-            except OSError:
-                for name in sorted(added):
-                    folder.fs.move(folder.at(*staged, name), folder.at(*there, name))
-        folder.discard("_staging")
+        """Add files of other keys to a batch that is whole: all at once, where that can be."""
+        self._layout.add(self.target(batch_id), files)
+        if not self.folder.is_store:
+            self.folder.discard("_staging")
 
     def _batch(self, batch_id: int) -> dict[str, Any] | None:
+        if self._known is not None and self._known[0] == batch_id:
+            return self._known[1]
         return self.folder.read("_palearn", "batches", f"{batch_id}.json")
 
-    def _require(self, batch_id: int, files: Mapping[str, int]) -> None:
-        """Check that a batch's staged files are all there, and no others: what killed tasks left is deleted."""
-        staging = self.staging(batch_id)
-        found = self.folder.sizes(*staging)
-        for path in found.keys() - files.keys():
-            self.folder.fs.delete_file(self.folder.at(*staging, path))
-        missing = sorted(path for path, size in files.items() if found.get(path) != size)
-        if missing:
-            raise StreamError(
-                f"{len(missing)} of the {len(files)} files of batch {batch_id} (the first: {missing[0]}) were written, "
-                f"but are not in {self.folder.path} as the driver sees it: output.path must be on a file system that "
-                "all machines share, and no other job may write to it"
-            )
+
+def format_of(folder: Folder, format: TableFormat) -> int:
+    """Return the version that is noted of tables of a format in a folder."""
+    return _OLDEST_FORMAT if format == "parquet" and not folder.is_store else FORMAT
 
 
-def place(folder: Folder, staged: tuple[str, ...], table: str, batch_id: int) -> None:
-    """Move a table's staged rows of a batch to where readers see them, in one step; no reader finds an empty table."""
-    name = f"batch_id={batch_id}"
-    if folder.has(table):
-        folder.fs.move(folder.at(*staged), folder.at(table, name))
-        return
-    first = ("_staging", "first", table)
-    folder.fs.create_dir(folder.at(*first), recursive=True)
-    folder.fs.move(folder.at(*staged), folder.at(*first, name))
-    folder.fs.move(folder.at(*first), folder.at(table))
+def _layout(folder: Folder, format: TableFormat, run: str, owner: str) -> Layout:
+    if format == "delta":
+        from palearn.tables.delta import Delta  # which needs an extra
 
-
-def require_there(folder: Folder, parts: tuple[str, ...], files: Iterable[str]) -> None:
-    """Raise a StreamError if files that tasks wrote are not there."""
-    missing = sorted({*files} - {*folder.names(*parts)})
-    if missing:
-        raise StreamError(
-            f"{missing[0]} was written, but is not in {folder.at(*parts)} as the driver sees it: the folder must be on "
-            "a file system that all machines share"
-        )
-
-
-def _tables(files: Mapping[str, int]) -> list[str]:
-    return sorted({path.partition("/")[0] for path in files})
+        return Delta(folder, run, owner or run)
+    return Direct(folder) if folder.is_store else Staged(folder, run)

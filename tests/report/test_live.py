@@ -49,13 +49,13 @@ def test_a_reading_is_what_the_report_says(tmp_path: Path) -> None:
 
 def test_only_new_batches_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[tuple[str, int]] = []
-    read = tables.columns
+    read = reading.Tables.columns
 
-    def counting(path: Any, table: str, schema: Any, **options: Any) -> Any:
+    def counting(self: reading.Tables, table: str, schema: Any, **options: Any) -> Any:
         opened.append((table, options["batch"]))
-        return read(path, table, schema, **options)
+        return read(self, table, schema, **options)
 
-    monkeypatch.setattr(reading, "columns", counting)
+    monkeypatch.setattr(reading.Tables, "columns", counting)
     job, stream = Job(tmp_path, two()), batches()
     watch = Watch(tmp_path)
     for number, batch in enumerate(stream):
@@ -88,7 +88,7 @@ def test_an_output_that_began_anew_is_read_anew(tmp_path: Path) -> None:
     out = tmp_path / "out"
     watch = Watch(out)
     assert not watch.read()
-    assert "pending" in shown(watch)
+    assert "waiting" in shown(watch)
     Job(out, two()).run(batches())
     watch.read()
     shutil.rmtree(out)
@@ -122,7 +122,7 @@ def test_following_shows_each_batch_until_ctrl_c(tmp_path: Path, terminal: bool)
 
     follow(Watch(out), Console(file=screen, force_terminal=terminal, width=100, height=60), 0.5, sleep)
     told = screen.getvalue()
-    order = [told.index(text) for text in ("pending for the job's first one", "batch 0, ", "batch 1, ", "batch 2, ")]
+    order = [told.index(text) for text in ("waiting for the job's first one", "batch 0, ", "batch 1, ", "batch 2, ")]
     assert order == sorted(order)
     assert ("\x1b" in told) == terminal
 

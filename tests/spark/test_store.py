@@ -120,7 +120,7 @@ def test_a_crash_repeats_kafka_messages_with_the_same_ids(
 def test_a_batch_is_what_its_tasks_told_and_nothing_that_killed_ones_left(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     for file in ("a/part-0", "a/.part-0.1234", "b/part-0"):  # b is of a task that did not live to tell
-        store.folder.write_bytes(b"ten bytes.", *store.staging(0), *file.split("/"))
+        store.folder.write_bytes(b"ten bytes.", *store.target(0).place(file.split("/")[0]), file.split("/")[1])
     with pytest.raises(StreamError, match=r"^1 of the 2 files of batch 0 \(the first: a/part-1\) were written, but"):
         store.commit(0, {}, {"a/part-0": 10, "a/part-1": 10})
     with pytest.raises(StreamError, match=r"the first: a/part-0"):
@@ -133,7 +133,7 @@ def test_a_batch_is_what_its_tasks_told_and_nothing_that_killed_ones_left(tmp_pa
 def staged(store: Store, batch: int, table: str, names: list[str]) -> dict[str, int]:
     """Write files of a table for a batch, as tasks do; return what they tell."""
     for name in names:
-        store.folder.write_bytes(b"ten bytes.", *store.staging(batch), table, name)
+        store.folder.write_bytes(b"ten bytes.", *store.target(batch).place(table), name)
     return {f"{table}/{name}": 10 for name in names}
 
 

@@ -55,12 +55,12 @@ def written(folder: Path) -> Path:
             offsets = np.arange(5) + 5 * batch
             bucket.learn(Chunk(keys, values, ["t"] * 5, np.full(5, part), offsets))
             for name, table in bucket.results().items():
-                place = (*store.staging(batch), name, f"part-{part}.parquet")
+                place = (*store.target(batch).place(name), f"part-{part}.parquet")
                 files[f"{name}/part-{part}.parquet"] = store.folder.write_table(result_rows.plain(table, name), *place)
             blobs[part] = bucket.to_bytes()
         totals = {name: {"n": 1, "mistakes": 0, "batch_n": 1, "batch_mistakes": 0} for name in ("arow", "pa1")}
         rows = pa.Table.from_batches([result_rows.total_rows(totals)])
-        place = (*store.staging(batch), "metrics", "part-all.parquet")
+        place = (*store.target(batch).place("metrics"), "part-all.parquet")
         files["metrics/part-all.parquet"] = store.folder.write_table(rows, *place)
         store.commit(batch, totals, files)
     return out
