@@ -15,6 +15,7 @@ import pytest
 
 from palearn import cli
 from palearn.kafka import local_broker as kafka_broker
+from palearn.tables import local_store
 from tests import archives
 
 #: A disk in memory, where there is one, and the room that the tests want on it.
@@ -139,3 +140,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def topic() -> str:
     """Return a topic's name that no other test has."""
     return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def store_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Port of a SeaweedFS that lives as long as the tests."""
+    port, data = free_ports(len(local_store.PORTS)), tmp_path_factory.mktemp("store")
+    local_store.start(port, data)
+    yield port
+    local_store.stop(port, data)
+
+
+@pytest.fixture
+def bucket(store_port: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a folder in the store that no other test has; the environment leads there."""
+    for name, value in local_store.environment(store_port).items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{local_store.BUCKET}/{uuid.uuid4().hex}"

@@ -156,6 +156,7 @@ def _check(config: Config, *, learners: bool) -> list[str]:
         faults += _kafka_faults(config.source.kafka)
     elif config.output.topics:
         faults.append(f"output.{next(iter(config.output.topics))}.kafka: there is no source.kafka to say which cluster")
+    faults += [f"storage.{fault}" for fault in config.storage.faults()]
     return faults + _record_faults(config) + _view_faults(config, sound=learners)
 
 
@@ -289,7 +290,7 @@ def _override(tree: dict[str, Any], override: str) -> None:
 
 
 #: Values that open something; Kafka's own options are among them.
-_SECRET = re.compile(r"^source\..*(password|secret|jaas|token|keystore\.key)")
+_SECRET = re.compile(r"^(source|storage)\..*(password|secret|jaas|token|keystore\.key)")
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -16,6 +16,7 @@ from palearn.learners import LEARNERS, Learner
 from palearn.models.state import FADING, MAX_BYTES, MAX_FEATURES, WINDOW, Settings
 from palearn.records import PLAIN, Encoding, LabelValue, ValueFormat
 from palearn.records.keys import WANTED, WITH_FIELDS, Form, KeyFormat, schema_fault
+from palearn.tables import object_stores
 from palearn.tables.schemas import TABLES
 from palearn.tables.store import TableFormat
 
@@ -212,6 +213,33 @@ class Logging(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class Storage(Section, frozen=True):
+    """How object stores are reached; what is not said is taken from the environment (``AWS_…``), or is a role's.
+
+    ``endpoint`` None: Amazon's own. ``allow_http``: records and keys may travel without TLS.
+    """
+
+    endpoint: Text | None = None
+    region: Text | None = None
+    access_key_id: Text | None = None
+    secret_access_key: Text | None = None
+    session_token: Text | None = None
+    allow_http: bool = False
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables of the environment that say the same."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "allow_http"}
+        return object_stores.variables(given | {"allow_http": "true" if self.allow_http else None})
+
+    def faults(self) -> list[str]:
+        """Return what is wrong, each with its path."""
+        pair = ("access_key_id", "secret_access_key")
+        missing = [name for name in pair if getattr(self, name) is None]
+        if len(missing) == 1:
+            return [f"{missing[0]}: a pair of keys is wanted, {' and '.join(pair)}"]
+        return ["session_token: it goes with a pair of keys"] if missing and self.session_token else []
+
+
 class Config(Section, frozen=True):
     """The whole configuration; source, learners, output and checkpoint are enough."""
 
@@ -225,6 +253,7 @@ class Config(Section, frozen=True):
     metrics: Metrics = Metrics()
     monitoring: Monitoring = Monitoring()
     logging: Logging = Logging()
+    storage: Storage = Storage()
     trigger: Literal["available_now"] | ProcessingTime = "available_now"
 
     @property

@@ -8,7 +8,7 @@ from msgspec import Meta
 Text = Annotated[str, Meta(min_length=1)]
 
 #: Fields that no text made of a configuration shows: logs and tracebacks are read by more people than it is.
-_HIDDEN = ("password", "options")
+_HIDDEN = ("password", "options", "secret_access_key", "session_token")
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from palearn.config import Config
 from palearn.errors import ConfigError, StreamError
-from palearn.tables import reading
+from palearn.tables import object_stores, reading
 from palearn.tables.folder import Folder
 from palearn.tables.locks import locked
 from palearn.tables.schemas import BATCHES
@@ -37,6 +37,9 @@ def claimed(config: Config) -> Iterator[None]:
         on the checkpoint.
     """
     checkpoint, output = Folder(config.checkpoint), Folder(config.output.path)
+    for folder in (checkpoint, output):
+        if folder.is_store:
+            object_stores.require_reachable(folder.path)
     _check(config, checkpoint, output)  # before anything is written
     with locked(checkpoint), locked(output, "_palearn"):
         known, fresh = _check(config, checkpoint, output)

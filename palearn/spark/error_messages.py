@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 
 from palearn.config import Config
 from palearn.errors import PalearnError, StreamError, shown
+from palearn.tables import object_stores
 
 #: Stands only behind a failure that can pass by itself or be mended outside of the configuration.
 AGAIN = "nothing that was committed is lost: start the job again, and it goes on with the batch that failed"
+#: What pyarrow, deltalake and Hadoop's s3a write about a store.
+_OF_A_STORE = re.compile(r"AWS Error|fs\.s3a\.|Generic S3 error|awssdk\.services\.s3")
 #: Longest part of a foreign text in a sentence.
 _LONGEST = 400
 
@@ -84,6 +87,9 @@ def cause(text: str, config: Config | None = None, *, job: bool = False) -> Caus
     mine = own(text)
     if mine is not None:
         return Cause("palearn", mine)
+    stored = object_stores.sentence(text) if _OF_A_STORE.search(text) else None
+    if stored is not None:
+        return Cause("store", stored)
     for failure in KNOWN:
         if found := re.search(failure.pattern, text):
             detail = found.groupdict().get("detail") or found[0]

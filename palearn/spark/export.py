@@ -41,7 +41,7 @@ def export(checkpoint: str, out: str, *, master: str | None = None, spark: Spark
     known_of(source)
     if target.names():
         raise ConfigError(f"{target.path} is not empty; give the export a new folder")
-    spark = spark or reader(name="palearn state export", master=master)
+    spark = spark or reader(name="palearn state export", master=master, path=source.path)
     store = Store(out)
     batch = last_commit(source)
     place = store.target(BEFORE if batch is None else batch)

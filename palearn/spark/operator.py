@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 import palearn
-from palearn.config import Config, Source
+from palearn.config import Config, Source, Storage
 from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.validation import Chunk
 from palearn.errors import NewerFormatError, RecordError, StateFormatError, StreamError
@@ -196,8 +196,9 @@ class _Held:
 
 
 def bucket_config_in(config: Config) -> str:
-    """Return what workers need of a configuration, as JSON: nothing that lets one into Kafka."""
-    return msgspec.json.encode(_Given(msgspec.structs.replace(config, source=Source()), config.forms)).decode()
+    """Return what workers need of a configuration, as JSON: nothing that lets one into Kafka or a store."""
+    given = msgspec.structs.replace(config, source=Source(), storage=Storage())
+    return msgspec.json.encode(_Given(given, config.forms)).decode()
 
 
 def pack(bucket: Bucket, *, models: bool = True) -> list[Payload]:

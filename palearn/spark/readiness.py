@@ -14,12 +14,14 @@ from palearn.kafka import cluster, reachability
 from palearn.spark import checkpoint as checkpoints
 from palearn.spark.checkpoint import Ends
 from palearn.spark.release import require_java, require_release
+from palearn.tables import object_stores
 from palearn.tables.folder import Folder
 from palearn.tables.locks import locked
 
 
 def faults(config: Config) -> list[PalearnError]:
     """Return what keeps a stream from starting, in the order of its importance."""
+    object_stores.use(config.storage.variables())
     return list(_faults(config))
 
 
@@ -86,6 +88,8 @@ def _require_writable(name: str, path: str) -> None:
             f"{name}: {path} is on a file system that cannot be reached here ({error}); give a path on a disk that all "
             "machines share, or a file system of docs/configuration.md"
         ) from None
+    if folder.is_store:
+        object_stores.require_reachable(folder.path)
     if not folder.is_local:
         return
     root = Path(folder.root)

@@ -14,6 +14,7 @@ from palearn.spark.readiness import require_ready_to_replay
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
 from palearn.spark.topics import make_output_topics, require_broker, require_topics
+from palearn.tables import object_stores
 from palearn.tables.folder import Folder
 
 
@@ -46,6 +47,7 @@ def run(
     ConfigError
         The output folder is not empty, ``start`` or ``end`` is no place, or ``batches_of`` does not tell its batches.
     """
+    object_stores.use(config.storage.variables())
     output = Folder(config.output.path)
     if output.names():
         raise ConfigError(f"{config.output.path} is not empty; a replay writes a whole history, give it a new folder")

@@ -21,6 +21,7 @@ from palearn.spark.sink import Sink
 from palearn.spark.stopping import STOP
 from palearn.spark.topics import NoAnswer, Topics
 from palearn.spark.warm_start import begin_warm
+from palearn.tables import object_stores
 from palearn.tables.folder import Folder
 
 if TYPE_CHECKING:
@@ -73,9 +74,10 @@ def _run(config: Config, warm_start: str | None, master: str | None, spark: Spar
     kafka = config.source.kafka
     if kafka is None:
         raise ConfigError("a stream learns from source.kafka; files are learned by palearn replay")
+    object_stores.use(config.storage.variables())
     require_ready(config)  # before Spark starts: that takes ten seconds and prints forty lines
     with claimed(config), _monitored(config) as monitor:
-        spark = spark or session(config, name="palearn stream", master=master)
+        spark = spark or session(config, name="palearn stream", master=master, reads=warm_start)
         with Topics(spark, kafka) as topics:
             checkpoint = Folder(config.checkpoint)
             require_same_topics(checkpoint, topics.ids())

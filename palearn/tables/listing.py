@@ -1,4 +1,4 @@
-"""Which files of an output folder a reader takes: of a Delta table those of its log, in a store those of whole batches."""
+"""Which files of an output folder a reader takes: those of a Delta table's log, in a store those of whole batches."""
 
 import re
 from collections.abc import Callable

@@ -74,11 +74,9 @@ def variables(given: Mapping[str, str | None]) -> dict[str, str]:
     return {(_NAMES | {"allow_http": (_ALLOW_HTTP,)})[what][0]: value for what, value in given.items() if value}
 
 
-def use(given: Mapping[str, str | None]) -> dict[str, str]:
-    """Let this process reach the store as ``storage`` says; return the variables that were set, for the workers."""
-    found = variables(given)
-    os.environ.update(found)
-    return found
+def use(given: Mapping[str, str]) -> None:
+    """Let this process reach stores as :func:`variables` say."""
+    os.environ.update(given)
 
 
 def require_tls() -> None:

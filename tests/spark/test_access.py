@@ -354,18 +354,22 @@ def test_a_connector_that_is_there_needs_no_resolver(tmp_path: Path, monkeypatch
     monkeypatch.setattr(connectors, "_FETCHED", tmp_path / "with space")
     (tmp_path / "with space").mkdir()
     given = SparkConf(loadDefaults=False)
+
+    def found(conf: SparkConf) -> dict[str, str]:
+        return connectors.settings(conf, kafka=True, s3a=False)
+
     names = sorted(read_checksums(connectors._CHECKSUMS))
     for name in names:
-        assert connectors.kafka_setting(given) == ("spark.jars.packages", connectors.CONNECTOR)
+        assert found(given) == {"spark.jars.packages": connectors.CONNECTOR}
         (tmp_path / "with space" / name).touch()
-    setting, jars = connectors.kafka_setting(given)
+    ((setting, jars),) = found(given).items()
     assert setting == "spark.jars"
     assert [urllib.parse.unquote(uri) for uri in jars.split(",")] == [
         f"file://{tmp_path}/with space/{name}" for name in names
     ]
     for other in ("spark.jars", "spark.jars.ivy"):
         elsewhere = SparkConf(loadDefaults=False).set(other, "/another")
-        assert connectors.kafka_setting(elsewhere) == ("spark.jars.packages", connectors.CONNECTOR)
+        assert found(elsewhere) == {"spark.jars.packages": connectors.CONNECTOR}
 
 
 def test_spark_hides_what_opens_something_of_kafka_s_own_options(spark: SparkSession) -> None:
