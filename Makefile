@@ -51,6 +51,10 @@ demo: setup check-java ## Stream a real data set through a real Kafka, then repl
 demo-two-view: setup check-java ## Stream two views and delayed labels from three topics, and join them
 	@$(BIN)/palearn demo-two-view
 
+.PHONY: demo-s3
+demo-s3: setup check-java ## Stream with checkpoint and Delta tables in an object store, replay it and compare
+	@$(BIN)/palearn demo-s3
+
 # Half of the time of most tests is waiting for processes, so three at a time keep two cores busy; in the order of
 # tests/conftest.py, as the long files would come last if those with the fewest tests did.
 PYTEST = $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder

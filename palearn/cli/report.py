@@ -93,6 +93,15 @@ def demo_two_view() -> None:
 
 
 @app.command()
+def demo_s3() -> None:
+    """Stream UCI Adult with checkpoint and Delta tables in an object store, replay it, and read it with others."""
+    from palearn.cli.demo.stored import demo as run
+
+    log_to_stderr()
+    run(console, Path.cwd())
+
+
+@app.command()
 def prepare() -> None:
     """Fetch the jars of Kafka and of Spark's connector, and compile the kernels: what first use would wait for."""
     from palearn.cli.prepare import prepare as run

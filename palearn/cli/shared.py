@@ -136,9 +136,13 @@ def value_of(option: str, text: str) -> Any:
 
 
 def output_folder(path: str) -> str:
-    """Return the path of an output folder that is there; one in a store is looked for when it is read."""
+    """Return the path of an output folder that is there; of one in a store, once its bucket answers."""
+    from palearn.tables import object_stores
+
     if "://" not in path and not Path(path).is_dir():
         usage(f"there is no folder {path!r}")
+    if object_stores.is_store(object_stores.known_uri(path)):
+        object_stores.require_reachable(object_stores.known_uri(path))
     return path
 
 

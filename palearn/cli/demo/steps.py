@@ -77,13 +77,31 @@ def submit(console: Console, config: Path, log: Path, job: str, *options: str, e
     StreamError
         The job failed.
     """
-    checkout = config.parents[1]
     spark_submit = Path(sys.executable).with_name("spark-submit")
-    command = [
+    submitted = [
         str(spark_submit), "--master", "local[2]", "--packages", CONNECTOR, "--conf", "spark.ui.enabled=false",
-        "--conf", "spark.log.level=ERROR", f"jobs/{job}.py", "--config", str(config.relative_to(checkout)), *options,
+        "--conf", "spark.log.level=ERROR", f"jobs/{job}.py",
     ]  # fmt: skip
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    _run(
+        console,
+        config,
+        log,
+        job,
+        [*submitted, "--config", str(config.relative_to(config.parents[1])), *options],
+        errors,
+    )
+
+
+def command(console: Console, config: Path, log: Path, job: str, *options: str) -> None:
+    """Run a job by ``palearn JOB``, which brings Spark what it needs for a store; see :func:`submit`."""
+    words = [sys.executable, "-m", "palearn", job, "--master", "local[2]", "--config", str(config), *options]
+    _run(console, config, log, job, words, True)
+
+
+def _run(console: Console, config: Path, log: Path, job: str, command: list[str], errors: bool) -> None:
+    checkout = config.parents[1]
+    quiet = "--conf spark.ui.enabled=false --conf spark.log.level=ERROR pyspark-shell"
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": quiet}
     with (
         log.open("a", encoding="utf-8") as kept,
         subprocess.Popen(
@@ -106,7 +124,13 @@ def submit(console: Console, config: Path, log: Path, job: str, *options: str, e
         raise StreamError(message)
 
 
-def require_same(streamed: Path, replayed: Path) -> None:
+def require_equal(counts: dict[str, int]) -> None:
+    """Raise StreamError unless all readers found as many rows."""
+    if len(set(counts.values())) > 1:
+        raise StreamError(f"readers differ: {', '.join(f'{name} {count:,}' for name, count in counts.items())} rows")
+
+
+def require_same(streamed: Path | str, replayed: Path | str) -> None:
     """Raise StreamError unless stream and replay ended with the same models and metrics, bit for bit."""
     from pandas.testing import assert_frame_equal
 
@@ -120,6 +144,6 @@ def require_same(streamed: Path, replayed: Path) -> None:
         raise StreamError(message) from None
 
 
-def _final_metrics(path: Path) -> Any:
+def _final_metrics(path: Path | str) -> Any:
     newest = reading.metrics(path, latest=True)
     return newest[newest["key"].notna()].reset_index(drop=True)
