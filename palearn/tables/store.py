@@ -8,6 +8,7 @@ is not read by Spark, DuckDB or pyarrow.
 ::
 
     OUT/_palearn/owner.json        id of the checkpoint that owns this folder, format of the tables
+    OUT/_palearn/run.json          in a store, the run of the job that wrote last
     OUT/_palearn/batches/N.json    batch N is whole; totals of all batches up to N, its offsets and seconds
     OUT/_staging/N-RUN/TABLE/…     batch N on its way, of one run of the job
     OUT/TABLE/batch_id=N/*.parquet
@@ -53,7 +54,7 @@ class Store:
         self.folder = Folder(path)
         # Two jobs on one shared file system must not mix their files, even if only one of them is meant to run.
         self._run = uuid.uuid4().hex
-        self._clean = False
+        self._begun = self._clean = False
         self._known: tuple[int, dict[str, Any]] | None = None
         self._layout = _layout(self.folder, format, self._run, owner)
 
@@ -98,9 +99,16 @@ class Store:
         return staged(self.folder, batch_id, self._run) if whole else self._layout.target(batch_id)
 
     def begin(self) -> None:
-        """Clear what crashed attempts left of files that nobody sees; in a store once a run."""
-        if not (self.folder.is_store and self._clean):
+        """Clear what crashed attempts left of files that nobody sees; in a store once a run.
+
+        There a reader knows by ``_palearn`` that batches are recorded, and so that one which is not is no whole one.
+        """
+        if not self.folder.is_store:
             self.folder.discard("_staging")
+        elif not self._begun:
+            self.folder.discard("_staging")
+            self.folder.write({"run": self._run}, "_palearn", "run.json")
+        self._begun = True
 
     def commit(
         self,
