@@ -212,8 +212,8 @@ def batches_of(path: str) -> list[list[dict[str, Any]]]:
     found = [rows.get(number) for number in range(max([*rows, -1 if done is None else done]) + 1)]
     if None in found:
         raise ConfigError(
-            f"the table batches of {output.path} has not what batch {found.index(None)} took, so the batches of {path} "
-            "cannot be repeated; was output.batches false for a while?"
+            f"the table batches of {output.path} does not tell what batch {found.index(None)} took, so the batches of "
+            f"{path} cannot be repeated; was output.batches false for a while?"
         )
     return found  # type: ignore[return-value]
 

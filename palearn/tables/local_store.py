@@ -12,7 +12,6 @@ in one data folder:
 
 import contextlib
 import fcntl
-import http.client
 import json
 import os
 import shutil
@@ -23,6 +22,8 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow.fs as pafs
 
 from palearn.errors import StoreError
 
@@ -170,12 +171,16 @@ def _launch(weed: str, folder: Path, port: int) -> None:
 
 
 def _answers(port: int) -> bool:
-    """Whether the store answers, and has its bucket: an answer that asks for keys is one."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    """Whether the store keeps what it is given: its servers do not all begin at once."""
+    client = pafs.S3FileSystem(
+        access_key=KEYS["AWS_ACCESS_KEY_ID"], secret_key=KEYS["AWS_SECRET_ACCESS_KEY"], region="us-east-1",
+        endpoint_override=f"127.0.0.1:{port}", scheme="http", allow_delayed_open=True, connect_timeout=1,
+        request_timeout=5, retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=1),
+    )  # fmt: skip
     try:
-        connection.request("GET", f"/{BUCKET}?list-type=2")
-        return connection.getresponse().status == http.HTTPStatus.FORBIDDEN
+        with client.open_output_stream(f"{BUCKET}/.probe") as stream:
+            stream.write(b"x")
+        with client.open_input_stream(f"{BUCKET}/.probe") as stream:
+            return bytes(stream.read()) == b"x"
     except OSError:
         return False
-    finally:
-        connection.close()

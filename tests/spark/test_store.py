@@ -411,7 +411,7 @@ def test_batches_that_the_accounts_do_not_tell(tmp_path: Path) -> None:
     assert [[x["end"] for x in rows] for rows in batches_of(str(checkpoint))] == [[5], [9]]
     for batch, offsets in ((3, [row]), (2, None)):  # 2 is missing; 2 does not tell
         write(batch, offsets)
-        with pytest.raises(ConfigError, match="do not tell what batch 2 took"):
+        with pytest.raises(ConfigError, match="does not tell what batch 2 took"):
             batches_of(str(checkpoint))
     write(2, [row])
     (checkpoint / "commits").mkdir()
