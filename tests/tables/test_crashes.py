@@ -77,7 +77,8 @@ def attempt(out: str, format: str, port: int, proxy: Proxy, n: int, *, before: b
     command = [sys.executable, "-c", RUN, out, format]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         proxy.reset(Trap(process.pid, n, before))
-        process.communicate(b"\n")
+        _, printed = process.communicate(b"\n")
+    assert process.returncode in (0, -signal.SIGKILL), printed.decode()
     return process.returncode
 
 
