@@ -48,7 +48,7 @@ class Tables:
         """Return the numbers of a table's batches, in their order; none if there is no such table."""
         log = self._log(table)
         if log is not None:
-            return sorted(log)
+            return sorted(number for number in log if number >= 0)
         names = self.folder.names(table)
         found = sorted(int(found[1]) for name in names if (found := re.fullmatch(r"batch_id=(\d+)", name)))
         return [number for number in found if self._is_whole(number)]

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from palearn.errors import FileFormatError
 from palearn.tables.folder import Folder
 from palearn.tables.forgotten import forgotten
+from palearn.tables.listing import Tables
 from palearn.tables.schemas import MODELS
 
 T = TypeVar("T")
@@ -46,7 +47,11 @@ class ModelsByKey:
         try:
             folder = Folder(path)
             self._output = folder if folder.has("models") else None
-            self._folder = Folder(f"{folder.path}/models") if folder.has("models") else folder
+            head, _, tail = folder.path.rpartition("/")
+            # A copy of the table alone may have any name.
+            alone = (head, "models") if tail == "models" else (folder.path, ".")
+            whole, self._table = (folder.path, "models") if self._output is not None else alone
+            self._tables = Tables(whole)
         except (pa.ArrowInvalid, OSError) as error:
             raise FileFormatError(f"{path} cannot be read: {error}") from None
         self._schema = pa.schema([MODELS.field(name) for name in columns])
@@ -56,7 +61,7 @@ class ModelsByKey:
         self._read = False
         self._update()
         if not self.batches:
-            has = any(map(_number, self._folder.names()))
+            has = bool(self._tables.batches(self._table))
             raise FileFormatError(
                 f"{path} has no models up to batch {batch}" if has else f"{path} has no models: is it a job's output?"
             )
@@ -124,7 +129,8 @@ class ModelsByKey:
                 del self._batch_of[key]
 
     def _update(self) -> list[int]:
-        found = sorted(int(name[9:]) for name in self._folder.names() if _number(name))
+        self._tables.forget()
+        found = self._tables.batches(self._table)
         known = set(self.batches)
         new = [number for number in found if number not in known and (self._last is None or number <= self._last)]
         self.batches = sorted(known | set(new))
@@ -163,14 +169,11 @@ class ModelsByKey:
         for attempt in range(_ATTEMPTS):
             with suppress(*([FileNotFoundError] if attempt < _ATTEMPTS - 1 else [])):
                 return [read(file) for file in self._files(batch)]
+            self._tables.forget()
         raise AssertionError
 
     def _files(self, batch: int) -> Iterator[pq.ParquetFile]:
-        names = self._folder.names(f"batch_id={batch}")
-        for name in sorted(name for name in names if name[0] not in "_."):
-            with pq.ParquetFile(self._folder.at(f"batch_id={batch}", name), filesystem=self._folder.fs) as file:
+        folder = self._tables.folder
+        for name in self._tables.files(self._table, batch):
+            with pq.ParquetFile(folder.at(name), filesystem=folder.fs) as file:
                 yield file
-
-
-def _number(name: str) -> bool:
-    return name.startswith("batch_id=") and name[9:].isdigit()

@@ -75,7 +75,7 @@ def test_new_batches_are_found_and_a_folder_of_models_alone_will_do(out, tmp_pat
 def test_files_that_are_exchanged_meanwhile_are_listed_anew(out):
     table = ModelsByKey(str(out), COLUMNS)
     file = next((out / "models/batch_id=2").iterdir())
-    names = table._folder.names
+    names = table._tables.folder.names
 
     def exchanged(*parts):
         listed = names(*parts)
@@ -83,7 +83,7 @@ def test_files_that_are_exchanged_meanwhile_are_listed_anew(out):
             file.rename(file.with_name("compacted.parquet"))
         return listed
 
-    table._folder.names = exchanged
+    table._tables.folder.names = exchanged
     assert found(table.rows(["a"])) == expected(out, ["a"])
 
 
