@@ -24,14 +24,14 @@ import palearn
 from palearn import files
 from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.join import Limits
-from palearn.engine.validation import Chunk, check
+from palearn.engine.validation import Chunk, accept
 from palearn.errors import RecordError
 from palearn.evaluate.libsvm_blocks import Bulk
 from palearn.files.text_lines import guarded
 from palearn.learners import LEARNERS, Learner
 from palearn.models import codec
 from palearn.models.state import Settings
-from palearn.models.vectorize import Vocabulary, flatten
+from palearn.models.vectorize import Vocabulary
 from palearn.records import PLAIN, Encoding, Record, ValueFormat, key_of
 
 MB = 2**20
@@ -210,14 +210,11 @@ def _use_record(data: bytes, form: ValueFormat = PLAIN) -> str:
     forms = {"t": form}
     chunk = Chunk([data[:20]], [data], ["t"], np.zeros(1, np.int64), np.zeros(1, np.int64))
     for signed in (True, False):
-        accepted, faults = check(chunk, MB, signed=signed, forms=forms)
-    accepted, faults = check(chunk._replace(key=[b"k"]), MB, signed=False, forms=forms)
+        accept(chunk, Vocabulary(), 10_000, MB, signed=signed, forms=forms)
     key_of(data, "features", form)
-    if faults:
-        return faults[0].error.reason
-    for views in ((), ("page", "link")):
-        _, unusable = flatten(accepted.record, Vocabulary(views), 10_000)
-    return unusable[0].reason if unusable else "used"
+    for views in (("page", "link"), ()):
+        _, faults = accept(chunk._replace(key=[b"k"]), Vocabulary(views), 10_000, MB, signed=False, forms=forms)
+    return str(faults[0].error.reason) if faults else "used"
 
 
 # -- states ----------------------------------------------------------------------------------------------
@@ -402,8 +399,9 @@ def _use_bulk(data: bytes) -> str:
     path = Path("mutated.libsvm")
     found = [block for _, block in guarded(path, io.BytesIO(data), bulk.read)]
     careful = [row for _, row in files.read(path, opened=io.BytesIO(data))]
-    if sum(block.code.size for block in found) != len(careful):
-        raise AssertionError(f"{sum(block.code.size for block in found)} rows at once, {len(careful)} one by one")
+    rows = sum(block.columns.code.size for block in found)
+    if rows != len(careful):
+        raise AssertionError(f"{rows} rows at once, {len(careful)} one by one")
     return "bad rows" if any(block.faults for block in found) else "used"
 
 

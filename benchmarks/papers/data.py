@@ -20,7 +20,7 @@ from scipy import sparse
 
 from palearn import datasets
 from palearn.errors import FileFormatError
-from palearn.evaluate import libsvm_blocks, single_key
+from palearn.evaluate import libsvm_blocks, passes
 from palearn.models.matrix import Matrix
 from palearn.models.vectorize import Vocabulary
 from palearn.types import FloatArray, IntArray
@@ -265,9 +265,9 @@ def _libsvm(*paths: Path, first: int = 1) -> list[tuple[Matrix, FloatArray]]:
     vocabulary = Vocabulary(bias=False)
     parts = []
     for path in paths:
-        rows = single_key.join(list(libsvm_blocks.columns(path, vocabulary, limit=_MOST_FEATURES, signed=False)))
-        if rows.faults or not rows.code.size:
-            fault = next(iter(rows.faults.values()), "it is empty")
+        rows, faults = passes.join(list(libsvm_blocks.columns(path, vocabulary, limit=_MOST_FEATURES, signed=False)))
+        if faults or not rows.code.size:
+            fault = next(iter(faults.values()), "it is empty")
             raise FileFormatError(f"{path} is no LIBSVM file of labels and numbers: {fault}")
         parts.append((rows.flat, np.array(rows.labels, np.float64)[rows.code]))
     number = np.array([int(name) for name in vocabulary.names]) - first

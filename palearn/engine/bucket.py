@@ -5,33 +5,33 @@ bit-identical. A bucket takes its records in the order of (topic, partition, off
 arrive in, and every record gets exactly one status: learned, scored, or rejected with a reason.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from palearn.engine import result_rows
-from palearn.engine.join import Join, JoinResult, Limits, More
+from palearn.engine.join import Join, Limits
 from palearn.engine.join_buffer import Part, Score
+from palearn.engine.join_result import JoinResult, More
 from palearn.engine.result_rows import Forgotten, Rejected
 from palearn.engine.summary import Summary
 from palearn.engine.tombstones import between_tombstones
-from palearn.engine.validation import Accepted, Chunk, Value, check
+from palearn.engine.validation import Accepted, Chunk, Fault, accept
 from palearn.errors import RecordError, StateFormatError
 from palearn.learners import Learner, Outcome
 from palearn.models import codec
+from palearn.models.columns import Columns, joined, of_records, prepare
 from palearn.models.counters import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
 from palearn.models.keyed import Drift, Earlier, Examples, Models
-from palearn.models.labels import classify
 from palearn.models.state import MAX_BYTES, Settings
-from palearn.models.vectorize import Flat, concatenate, flatten
-from palearn.records import PLAIN, Record, ValueFormat, decode_value, encode
+from palearn.records import ValueFormat
 from palearn.records.keys import Form, unmarked
 from palearn.tables import schemas
-from palearn.types import IntArray
+from palearn.types import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ class Bucket:
         self._rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas.TABLES}
         self._rejected: list[Rejected] = []
         self._forgotten: list[Forgotten] = []
-        decode = partial(_decode_part, plan.forms)
-        self._join = Join(self.models, plan.limits, decode)
+        self._join = Join(self.models, plan.limits, plan.forms)
 
     def learn(self, chunk: Chunk) -> None:
         """Take in records: check, score, learn and count each, in their order."""
@@ -92,25 +91,27 @@ class Bucket:
             self._forget(tombstones)
 
     def _learn(self, chunk: Chunk) -> None:
-        self.summary.records += len(chunk.value)
-        evicted = self.models.features_evicted
-        signed = self.plan.settings.task == "binary" and self.plan.settings.positive is None
-        accepted, faults = check(
+        models, settings = self.models, self.plan.settings
+        accepted, faults = accept(
             chunk,
-            self.plan.settings.max_bytes or MAX_BYTES,
-            signed=signed,
+            models.vocabulary,
+            models.max_features,
+            settings.max_bytes or MAX_BYTES,
+            signed=settings.signed,
             forms=self.plan.forms,
-            features=self.models.max_features,
             key_form=self.plan.key_form,
         )
+        self.take(accepted, faults)
+
+    def take(self, accepted: Accepted, faults: Sequence[Fault] = ()) -> None:
+        """Score, learn and count records of a chunk that can be used, and reject the others of it."""
+        chunk = accepted.chunk
+        self.summary.records += len(chunk.value)
         for fault in faults:
-            self._reject(chunk.key[fault.row], _part(chunk, fault.row), fault.error)
-        flat, unusable = flatten(accepted.record, self.models.vocabulary, self.models.max_features)
-        for i, error in unusable.items():
-            self._reject(chunk.key[accepted.row[i]], _part(chunk, accepted.row[i]), error)
-        usable = [i for i in range(len(accepted.row)) if i not in unusable]
-        for run in self._runs(accepted.key, usable):
-            self._learn_run(chunk, accepted, flat, run)
+            self._reject(chunk.key[fault.row], chunk.part(fault.row), fault.error)
+        evicted = self.models.features_evicted
+        for run in self._runs(accepted):
+            self._learn_run(accepted, run)
         self.summary.features_evicted += self.models.features_evicted - evicted
 
     def to_bytes(self) -> bytes:
@@ -155,24 +156,25 @@ class Bucket:
                 key = unmarked(key)
             self._rejected.append(Rejected(key, part, fault))
 
-    def _runs(self, keys: list[str], usable: list[int]) -> Iterator[list[int]]:
-        """Yield the usable records, cut where ``max_keys`` makes keys leave; make room before each later run."""
-        most, index = self.plan.max_keys, self.models.index
-        if most is None or len(index.keys() | {keys[i] for i in usable}) <= most:
-            yield usable
+    def _runs(self, accepted: Accepted) -> Iterator[range]:
+        """Yield the records, cut where ``max_keys`` makes keys leave; make room before each later run."""
+        most, index, stop = self.plan.max_keys, self.models.index, accepted.key.size
+        if most is None or len(index.keys() | {accepted.names[k] for k in np.unique(accepted.key).tolist()}) <= most:
+            yield range(stop)
             return
         first = 0
         live = set(index)
-        for at, i in enumerate(usable):
-            if keys[i] in live:
+        for i, k in enumerate(accepted.key.tolist()):
+            name = accepted.names[k]
+            if name in live:
                 continue
             if len(live) >= most:
-                yield usable[first:at]
-                first = at
+                yield range(first, i)
+                first = i
                 self._forget_keys(most)
                 live = set(self.models.index)
-            live.add(keys[i])
-        yield usable[first:]
+            live.add(name)
+        yield range(first, stop)
 
     def _forget_keys(self, most: int) -> None:
         """Drop the keys whose last record is oldest, an eighth at once, so that dropping is rare."""
@@ -217,80 +219,98 @@ class Bucket:
 
     # -- learning --------------------------------------------------------------------------------------
 
-    def _learn_run(self, chunk: Chunk, accepted: Accepted, flat: Flat, run: list[int]) -> None:
-        """Learn the accepted records ``run``, which are in order."""
-        models, began = self.models, self.models.clock
+    def _learn_run(self, accepted: Accepted, run: range) -> None:
+        """Learn the accepted records ``run``."""
+        if not run:
+            return
+        models, summary = self.models, self.summary
+        began = models.clock - run.start  # the reading of the clock at record i is began + i
         models.clock += len(run)
-        models.add_keys(key for key in dict.fromkeys(accepted.key[i] for i in run) if key not in models.index)
-        found = self._join.take(run, accepted.key, accepted.record, lambda i: _part(chunk, accepted.row[i]))
-        for i, fault in found.rejected:
-            self._reject(chunk.key[accepted.row[i]], _part(chunk, accepted.row[i]), fault)
-        statuses = self.summary.statuses
-        statuses["pending"] += found.pending
-        statuses["expired"] += found.expired
-        statuses["duplicate"] += found.duplicates
-        if found.at:
-            self._learn_rows(chunk, accepted, flat, found, began + np.searchsorted(run, found.at))
+        number = self._numbers(accepted, run)
+        found = self._join.take(accepted, run, number)
+        for key, part, fault in found.rejected:
+            self._reject(key.encode(), part, fault)
+        summary.statuses["pending"] += found.pending
+        summary.statuses["expired"] += found.expired
+        summary.statuses["duplicate"] += found.duplicates
+        if found.at.size:
+            self._learn_rows(accepted, found, number[found.at - run.start], began)
         if len(models.counts) < len(models.keys):
             models.hold_keys()
         if found.kept:
-            keys = [models.index[accepted.key[i]] for i in found.kept]
-            np.maximum.at(models.counts[:, LAST_SEEN], keys, began + np.searchsorted(run, found.kept))
+            kept = np.array(found.kept)
+            np.maximum.at(models.counts[:, LAST_SEEN], number[kept - run.start], began + kept)
 
-    def _learn_rows(self, chunk: Chunk, accepted: Accepted, flat: Flat, found: JoinResult, seen: IntArray) -> None:
-        """Learn the rows of joined examples; ``seen`` is the reading of the clock at each."""
-        models, settings = self.models, self.plan.settings
-        keys = [accepted.key[i] for i in found.at]
-        key = np.fromiter(map(models.index.__getitem__, keys), np.int64, len(keys))
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        labels = [found.labels[row] for row in order.tolist()]
-        y, known, contradictions = classify(
-            key, labels, models.labels, settings.task, settings.positive, models.max_labels
-        )
-        if contradictions:
-            for i, fault in contradictions.items():
-                row = int(order[i])
-                for part in (_part(chunk, accepted.row[found.at[row]]), *found.more.get(row, More()).parts):
-                    self._reject(keys[row].encode(), part, fault)
-            fine = np.setdiff1d(np.arange(order.size), list(contradictions))
-            order, key, y, known = order[fine], key[fine], y[fine], known[fine]
+    def _numbers(self, accepted: Accepted, run: range) -> IntArray:
+        """Return the number of each record's key in the models; keys that are new are added in their order."""
+        models, names = self.models, accepted.names
+        code = accepted.key[run.start : run.stop]
+        codes = list(dict.fromkeys(code.tolist())) if len(names) > 1 else [0]
+        models.add_keys(name for name in (names[c] for c in codes) if name not in models.index)
+        number = np.full(len(names), -1)
+        number[codes] = [models.index[names[c]] for c in codes]
+        return number[code]
+
+    def _learn_rows(self, accepted: Accepted, found: JoinResult, key: IntArray, began: int) -> None:
+        """Learn the rows that records came to; ``key`` are their keys' numbers."""
+        models, more, n = self.models, found.more, found.at.size
+        rows = prepare(models, key, self._columns(accepted, found), found.classes)
+        for row, fault in rows.faults.items():
+            place = int(accepted.row[found.at[row]])
+            self._reject(models.keys[key[row]].encode(), accepted.chunk.part(place), fault)
+        examples, order = rows.examples, rows.order
         if not order.size:
             return
-        self._scored.update(models.keys[k] for k in set(key.tolist()))
-        at = np.array(found.at, np.int64)[order]
-        place = np.full(len(found.at), -1)
-        place[order] = np.arange(order.size)
-        more = {int(place[row]): x for row, x in found.more.items() if place[row] >= 0}
-        records, flat = _joined(accepted, flat, at, more, models)
-        weight = np.array([1.0 if record.weight is None else record.weight for record in records])
-        earlier = _earlier(more, place, known, len(models.learners))
-        outcomes, learned, drifts = models.learn(Examples(flat, key, y, known, weight, earlier))
-        held = {row: x.pending for row, x in more.items() if x.pending is not None and y[row] < 0}
-        for row, pending in held.items():
-            predicted, score = zip(*((int(out.predicted[row]), float(out.score[row])) for out in outcomes), strict=True)
-            pending.score, pending.row = Score(int(known[row]), list(predicted), list(score)), None
+        if more:
+            position = np.full(n, -1)
+            position[order] = np.arange(order.size)
+            more = {int(position[row]): x for row, x in more.items()}
+            examples.earlier = _earlier(more, position, examples.known, len(models.learners))
+        outcomes, learned, drifts = models.learn(examples)
+        held = _hold_scores(more, examples, outcomes)
+        self._count_statuses(learned, held, more)
+        at = found.at[order]
+        where = accepted.row[at]
+        self._count(accepted.chunk, where, examples, began + at, outcomes)
+        self._note_drifts(accepted.chunk, where, examples.key, drifts)
+        if "predictions" in self.plan.tables:
+            self._predict(accepted, at, examples, outcomes)
+
+    def _columns(self, accepted: Accepted, found: JoinResult) -> Columns:
+        """Return the rows as columns: accepted records, or what came in several of them."""
+        columns, models = accepted.columns, self.models
+        merged = {row: x.record for row, x in found.more.items() if x.record is not None}
+        at = found.at
+        if merged:
+            others, _ = of_records(list(merged.values()), accepted.labels, models.vocabulary, models.max_features)
+            at = at.copy()
+            at[list(merged)] = columns.code.size + np.arange(len(merged))
+            columns = joined([columns, others], columns.flat.views)
+        return columns.take(at)
+
+    def _predict(self, accepted: Accepted, at: IntArray, examples: Examples, outcomes: list[Outcome]) -> None:
+        """Store the predictions for the examples that records ``at`` completed."""
+        chunk, where, earlier = accepted.chunk, accepted.row[at], examples.earlier
+        records = (accepted.record.get(i) for i in at.tolist())
+        ids = [None if record is None or record.id is None else str(record.id) for record in records]
+        stands = ([chunk.topic[i] for i in where.tolist()], chunk.partition[where], chunk.offset[where])
+        texts = result_rows.Texts(self.models, np.unique(examples.key))
+        then = examples.known.copy()
+        if earlier is not None:
+            then[earlier.row] = earlier.known
+        self._rows["predictions"] += result_rows.prediction_rows(
+            self.models, texts, examples.key, examples.y, then, outcomes, ids, stands
+        )
+
+    def _count_statuses(self, learned: BoolArray, held: int, more: Mapping[int, More]) -> None:
         statuses, parts = self.summary.statuses, {row: len(x.parts) for row, x in more.items()}
         taken = int(learned.sum()) + sum(n for row, n in parts.items() if learned[row])
         statuses["learned"] += taken
-        statuses["scored"] += y.size + sum(parts.values()) - taken - len(held)
-        where = np.array(accepted.row, np.int64)[at]
-        self._count(chunk, where, key, y, seen[order], outcomes)
-        self._note_drifts(chunk, where, key, drifts)
-        if "predictions" in self.plan.tables:
-            ids = [None if record.id is None else str(record.id) for record in records]
-            stands = ([chunk.topic[i] for i in where.tolist()], chunk.partition[where], chunk.offset[where])
-            texts = result_rows.Texts(models, np.unique(key))
-            then = known.copy()
-            if earlier is not None:
-                then[earlier.row] = earlier.known
-            self._rows["predictions"] += result_rows.prediction_rows(models, texts, key, y, then, outcomes, ids, stands)
+        statuses["scored"] += learned.size + sum(parts.values()) - taken - held
 
-    def _count(
-        self, chunk: Chunk, at: IntArray, key: IntArray, y: IntArray, seen: IntArray, outcomes: list[Outcome]
-    ) -> None:
+    def _count(self, chunk: Chunk, at: IntArray, examples: Examples, seen: IntArray, outcomes: list[Outcome]) -> None:
         """Store the position of each key's last processed record, row ``at`` of the chunk, and the mistakes."""
-        models, summary = self.models, self.summary
+        models, summary, key, y = self.models, self.summary, examples.key, examples.y
         last = np.flatnonzero(np.append(key[1:] != key[:-1], True))
         keys, places, counts = key[last], at[last], models.counts
         counts[keys, LAST_SEEN] = seen[last]
@@ -300,6 +320,7 @@ class Bucket:
         counts[keys, UPDATED_BATCH] = self.batch_id
         for k, place in zip(keys.tolist(), places.tolist(), strict=True):
             models.topics[k] = chunk.topic[place]
+            self._scored.add(models.keys[k])
         labelled = y >= 0
         summary.n += int(labelled.sum())
         for learner, out in zip(self.plan.learners, outcomes, strict=True):
@@ -347,24 +368,6 @@ def _load(plan: BucketConfig, blob: bytes) -> Models:
     return models
 
 
-def _joined(
-    accepted: Accepted, flat: Flat, at: IntArray, more: Mapping[int, More], models: Models
-) -> tuple[list[Record], Flat]:
-    """Return the rows' records and features: accepted records ``at``, or what came in several records."""
-    records = [accepted.record[i] for i in at.tolist()]
-    merged = {row: x.record for row, x in more.items() if x.record is not None}
-    if merged:
-        joined, _ = flatten(list(merged.values()), models.vocabulary, models.max_features)
-        flat = concatenate([flat, joined], flat.views)
-        at = at.copy()
-        at[list(merged)] = len(accepted.row) + np.arange(len(merged))
-        for row, record in merged.items():
-            records[row] = record
-    if merged or not np.array_equal(at, np.arange(len(accepted.row))):
-        flat = flat.take(at)
-    return records, flat
-
-
 def _earlier(more: Mapping[int, More], place: IntArray, known: IntArray, learners: int) -> Earlier | None:
     """Return the rows whose score is one that their example had; ``place`` is a row's position in the chunk."""
     given = {row: x.pending for row, x in more.items() if x.given and x.pending is not None}
@@ -383,17 +386,10 @@ def _earlier(more: Mapping[int, More], place: IntArray, known: IntArray, learner
     return Earlier(np.array(list(given)), origin, predicted, score, then)
 
 
-def _decode_part(forms: Mapping[str, ValueFormat], part: Part) -> Record:
-    return decode_value(part.value, forms.get(part.topic, PLAIN))
-
-
-def _part(chunk: Chunk, row: int) -> Part:
-    """Return a record as it came, with its topic, partition and offset."""
-    return Part(_bytes(chunk.value[row]), chunk.topic[row], int(chunk.partition[row]), int(chunk.offset[row]))
-
-
-def _bytes(value: Value) -> bytes | None:
-    """Return a rejected record's value as it is written out; a line that no reader could read has none."""
-    if isinstance(value, Record):
-        return encode(value)
-    return None if isinstance(value, RecordError) else value
+def _hold_scores(more: Mapping[int, More], examples: Examples, outcomes: list[Outcome]) -> int:
+    """Let examples that wait for their label keep the score that they have now; return how many these are."""
+    held = {row: x.pending for row, x in more.items() if x.pending is not None and examples.y[row] < 0}
+    for row, pending in held.items():
+        predicted, score = zip(*((int(out.predicted[row]), float(out.score[row])) for out in outcomes), strict=True)
+        pending.score, pending.row = Score(int(examples.known[row]), list(predicted), list(score)), None
+    return len(held)

@@ -7,21 +7,27 @@ own records and event times, never by a clock, so a replay drops the same fragme
 A key's :class:`palearn.engine.join_buffer.KeyBuffer` holds the fragments as they came.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from palearn.engine.join_buffer import KeyBuffer, Part, Pending
+from palearn.engine.join_result import JoinResult, More, Rows
+from palearn.engine.validation import Accepted
 from palearn.errors import RecordError, StateFormatError
 from palearn.models.keyed import Models
 from palearn.models.state import Settings
-from palearn.records import Label, LabelValue, Record, event_time, label_text
+from palearn.records import PLAIN, LabelValue, Record, ValueFormat, decode_value, event_time, label_text
+from palearn.types import IntArray
 
 Count = Annotated[int, Meta(ge=1)]
+#: What the join sees of a record that is plain: no id, no time.
+_PLAIN = Record()
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,27 +51,6 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     remember_ids: Annotated[int, Meta(ge=0)] = 10_000
 
 
-class More(msgspec.Struct, gc=False):
-    """What is to know of a row that is not one record with features and label.
-
-    Parameters
-    ----------
-    record
-        The features and the label, if they came in more than one record.
-    parts
-        The other records of the example, where the row finishes it.
-    pending
-        The example, where features and label come apart.
-    given
-        Whether the row has the label and its score is the one that the example had; else the row scores it.
-    """
-
-    record: Record | None = None
-    parts: Sequence[Part] = ()
-    pending: Pending | None = None
-    given: bool = False
-
-
 @dataclass
 class Expired:
     """A fragment that is dropped unlearned, and the limit that it exceeded."""
@@ -76,40 +61,14 @@ class Expired:
     reason: str
 
 
-@dataclass
-class JoinResult:
-    """The result of joining a run of accepted records.
+class _Place(NamedTuple):
+    """A record with an id: its place among those accepted, its key, that one's number and buffer, its event time."""
 
-    Parameters
-    ----------
-    at, labels
-        The examples to score or learn, in order: the accepted record that completes each, and its label.
-    more
-        Row -> what else is to know of it.
-    rejected
-        Records that contradict what is known of their id.
-    kept
-        Records that are no row and yet accepted: they are pending now, or duplicates.
-    duplicates, pending, expired
-        How many; ``pending`` is the change in the number of pending fragments.
-    """
-
-    at: list[int]
-    labels: list[Label]
-    more: dict[int, More] = field(default_factory=dict)
-    rejected: list[tuple[int, RecordError]] = field(default_factory=list)
-    kept: list[int] = field(default_factory=list)
-    duplicates: int = 0
-    pending: int = 0
-    expired: int = 0
-
-    def add(self, at: int, label: Label, more: More | None = None) -> int:
-        """Add a row; return its number."""
-        self.at.append(at)
-        self.labels.append(label)
-        if more is not None:
-            self.more[len(self.at) - 1] = more
-        return len(self.at) - 1
+    i: int
+    key: str
+    number: int
+    opened: KeyBuffer
+    time: float | None
 
 
 class Join:
@@ -121,55 +80,50 @@ class Join:
         The models of the same keys; their ``join_buffers`` hold the bytes.
     limits
         Of every key.
-    decode
-        Returns the record of a part.
+    forms
+        Topics whose values differ from the format.
     """
 
-    def __init__(self, models: Models, limits: Limits, decode: Callable[[Part], Record]) -> None:
+    def __init__(self, models: Models, limits: Limits, forms: Mapping[str, ValueFormat]) -> None:
         self.models, self.limits, self.expired = models, limits, list[Expired]()
         self._views, self._name = models.settings.views, _namer(models.settings)
-        self._decode = decode
+        self._forms = forms
         self._open: dict[str, KeyBuffer] = {}
-        self._known: dict[str, set[str]] = {}
 
-    def take(
-        self, run: list[int], keys: Sequence[str], records: Sequence[Record], part: Callable[[int], Part]
-    ) -> JoinResult:
-        """Take in accepted records in their order; return the examples to score or learn.
+    def take(self, accepted: Accepted, run: range, number: IntArray) -> JoinResult:
+        """Take in the accepted records ``run`` in their order; return the examples to score or learn.
 
-        Parameters
-        ----------
-        run
-            The records' places in ``keys`` and ``records``.
-        part
-            Returns the record at a place as it came.
+        ``number`` are the keys' numbers, of each record of the run.
         """
-        labels = [records[i].label for i in run]
-        idle = not self._open and self.limits.max_age is None and not any(self.models.join_buffers)
-        if idle and all(records[i].id is None for i in run):
-            return JoinResult(run, labels)
-        out = JoinResult([], [])
-        self._known = {}
-        for i, label in zip(run, labels, strict=True):
-            key, record = keys[i], records[i]
+        records = accepted.record
+        if self._idle() and all(records[i].id is None for i in run if i in records):
+            return JoinResult(np.arange(run.start, run.stop), accepted.columns.code[run.start : run.stop])
+        rows = Rows(accepted, self.models)
+        out = rows.result
+        codes = accepted.columns.code[run.start : run.stop].tolist()
+        for i, k, code in zip(run, number.tolist(), codes, strict=True):
+            key, record = self.models.keys[k], records.get(i, _PLAIN)
             try:
                 time = None if self.limits.max_age is None else event_time(record)
             except RecordError as fault:
-                out.rejected.append((i, fault))
+                rows.reject(key, rows.part(i), fault)
                 continue
             opened = self._buffer(key, make=record.id is not None)
             if opened is not None:
                 self._tick(key, opened, time, out)
             if opened is None or record.id is None:
-                self._fits(key, label)
-                out.add(i, label)
+                rows.add(i, key, k, code)
             else:
-                self._take(key, opened, i, record, time, part, out)
-        return out
+                self._take(_Place(i, key, k, opened, time), record, rows)
+        return rows.done()
+
+    def _idle(self) -> bool:
+        """Whether no key waits for anything, and none has to be told of the time."""
+        return not self._open and self.limits.max_age is None and not any(self.models.join_buffers)
 
     def leave(self, keys: Iterable[str]) -> int:
         """Drop the join buffers of keys that leave the bucket; return how many fragments were pending there."""
-        out = JoinResult([], [])
+        out = JoinResult(np.zeros(0, np.int64), np.zeros(0, np.int32))
         for key in keys:
             opened = self._buffer(key, make=False)
             if opened is not None:
@@ -220,41 +174,23 @@ class Join:
 
     # -- one record ------------------------------------------------------------------------------------
 
-    def _take(
-        self,
-        key: str,
-        opened: KeyBuffer,
-        i: int,
-        record: Record,
-        time: float | None,
-        part: Callable[[int], Part],
-        out: JoinResult,
-    ) -> None:
-        ident = str(record.id)
+    def _take(self, place: _Place, record: Record, rows: Rows) -> None:
+        i, key, number, opened, time = place
+        out, ident = rows.result, str(record.id)
         digest = _digest(ident)
         was = opened.finished(digest)
         if was is not None:
-            self._repeated(was, i, record, out)
+            self._repeated(was, place, record, rows)
             return
         pending = opened.pending.get(ident)
         if pending is None:
-            if record.label is not None and is_whole(record, self._views):
-                self._finish(key, opened, digest, record.label)
-                out.add(i, record.label)
-                return
-            pending = opened.pending[ident] = Pending([], opened.clock, record=record)
-            self._wait(opened, ident, pending, time, part(i), out)
-            out.kept.append(i)
-            if is_whole(record, self._views):
-                pending.row = out.add(i, None, More(pending=pending))
-            if len(opened.pending) > self.limits.max_pending:
-                self._let_go(key, opened, next(iter(opened.pending)), "max_pending", out)
+            self._begin(place, ident, digest, record, rows)
             return
         before = self._come(pending)
         try:
             merged = self._merge(before, record)
         except RecordError as fault:
-            out.rejected.append((i, fault))
+            rows.reject(key, rows.part(i), fault)
             return
         if merged is None:
             out.duplicates += 1
@@ -266,33 +202,35 @@ class Join:
         pending.record = merged
         if whole and merged.label is not None:
             del opened.pending[ident]
-            self._finish(key, opened, digest, merged.label)
             out.pending -= len(pending.parts)
-            out.add(i, merged.label, More(merged, pending.parts, pending, given=was_whole))
+            more = More(merged, pending.parts, pending, given=was_whole)
+            if rows.add(i, key, number, rows.accepted.labels.code(merged.label), more) is not None:
+                self._finish(opened, digest, merged.label)
             return
-        self._wait(opened, ident, pending, time, part(i), out)
+        self._wait(opened, ident, pending, time, rows.part(i), out)
         out.kept.append(i)
         if whole and not was_whole:
-            pending.row = out.add(i, None, More(merged, pending=pending))
+            pending.row = rows.add(i, key, number, -1, More(merged, pending=pending))
 
-    def _finish(self, key: str, opened: KeyBuffer, digest: int, label: LabelValue) -> None:
-        """Remember a finished id, unless its label will be refused: what was rejected may come again, corrected."""
-        if self._fits(key, label):
-            opened.finish(digest, self._name(label), self.limits.remember_ids)
+    def _begin(self, place: _Place, ident: str, digest: int, record: Record, rows: Rows) -> None:
+        """Take in the first record of an example."""
+        i, key, number, opened, time = place
+        out, whole = rows.result, is_whole(record, self._views)
+        if record.label is not None and whole:
+            if rows.add(i, key, number, rows.accepted.labels.code(record.label)) is not None:
+                self._finish(opened, digest, record.label)
+            return
+        pending = opened.pending[ident] = Pending([], opened.clock, record=record)
+        self._wait(opened, ident, pending, time, rows.part(i), out)
+        out.kept.append(i)
+        if whole:
+            pending.row = rows.add(i, key, number, -1, More(pending=pending))
+        if len(opened.pending) > self.limits.max_pending:
+            self._let_go(key, opened, next(iter(opened.pending)), "max_pending", out)
 
-    def _fits(self, key: str, label: Label) -> bool:
-        """Whether the key may have the label of its next row, as :func:`palearn.models.labels.classify` will judge."""
-        settings, index = self.models.settings, self.models.index
-        binary = settings.task == "binary"
-        if label is None or (binary and settings.positive is None):
-            return True
-        if key not in self._known:
-            self._known[key] = {label_text(x) for x in self.models.labels[index[key]] if x is not None}
-        known, text = self._known[key], label_text(label)
-        if text not in known and len(known) >= (2 if binary else self.models.max_labels):
-            return False
-        known.add(text)
-        return True
+    def _finish(self, opened: KeyBuffer, digest: int, label: LabelValue) -> None:
+        """Remember a finished id; one whose label was refused is not: what was rejected may come again, corrected."""
+        opened.finish(digest, self._name(label), self.limits.remember_ids)
 
     @staticmethod
     def _wait(opened: KeyBuffer, ident: str, pending: Pending, time: float | None, part: Part, out: JoinResult) -> None:
@@ -300,14 +238,14 @@ class Join:
         opened.wait(ident, time)
         out.pending += 1
 
-    def _repeated(self, was: str, i: int, record: Record, out: JoinResult) -> None:
+    def _repeated(self, was: str, place: _Place, record: Record, rows: Rows) -> None:
         """Judge a record whose id is finished, with the label ``was``."""
         if record.label is None or self._name(record.label) == was:
-            out.duplicates += 1
-            out.kept.append(i)
+            rows.result.duplicates += 1
+            rows.result.kept.append(place.i)
             return
         detail = f"id {str(record.id)!r:.80} was learned with label {was!r:.80}, this record says {record.label!r:.80}"
-        out.rejected.append((i, RecordError("conflict", detail)))
+        rows.reject(place.key, rows.part(place.i), RecordError("conflict", detail))
 
     def _come(self, pending: Pending) -> Record:
         """Return all that has come of an example."""
@@ -315,7 +253,8 @@ class Join:
             merged = Record()
             try:
                 for part in pending.parts:
-                    merged = self._merge(merged, self._decode(part)) or merged
+                    record = decode_value(part.value, self._forms.get(part.topic, PLAIN))
+                    merged = self._merge(merged, record) or merged
             except RecordError as error:
                 raise StateFormatError(f"a pending fragment is not a record: {error}") from None
             pending.record = merged

@@ -21,15 +21,16 @@ import pyarrow.compute as pc
 from palearn.engine.explain import Contribution, contributions
 from palearn.engine.join import is_whole
 from palearn.engine.result_rows import Texts
-from palearn.engine.validation import Accepted, Chunk, Fault, check
+from palearn.engine.validation import Chunk, Fault, accept
 from palearn.errors import ConfigError, RecordError
 from palearn.learners import LEARNERS, Learner
 from palearn.models import from_table
+from palearn.models.columns import Columns
 from palearn.models.keyed import Examples, Models
 from palearn.models.labels import Known, classify, default_labels
 from palearn.models.state import MAX_BYTES, Settings
 from palearn.models.vectorize import Flat, flatten
-from palearn.records import Label, LabelValue, Record, label_text
+from palearn.records import LabelValue, Record, label_text
 from palearn.tables.schemas import PREDICTIONS
 from palearn.types import FloatArray, IntArray
 
@@ -46,13 +47,21 @@ _BOUNDS: dict[str, Any] = {"max_bytes": MAX_BYTES, "max_features": None}
 _MANY = 2**31
 
 
+class Stranger(NamedTuple):
+    """A record of a key without a model: its place in the chunk, the key, and whether it has a label."""
+
+    row: int
+    key: str
+    labelled: bool
+
+
 class Scored(NamedTuple):
     """The results of scoring records.
 
     Parameters
     ----------
-    row, record, key, label
-        The scored records in the order of the chunk: place in it, content, number of the model, label as a text (None:
+    row, id, key, label
+        The scored records in the order of the chunk: place in it, id, number of the model, label as a text (None:
         there is none).
     y
         Their class numbers, -1 without a label; of a label that the model does not know, one that nothing predicts.
@@ -67,7 +76,7 @@ class Scored(NamedTuple):
     """
 
     row: IntArray
-    record: list[Record]
+    id: list[str | None]
     key: IntArray
     label: list[str | None]
     y: IntArray
@@ -75,7 +84,7 @@ class Scored(NamedTuple):
     predicted: IntArray
     scores: list[FloatArray]
     faults: list[Fault]
-    no_model: Accepted
+    no_model: list[Stranger]
     parts: list[int]
 
     @property
@@ -95,36 +104,31 @@ def score(models: Models, chunk: Chunk) -> Scored:
 
     Nothing of the models is changed.
     """
-    settings = models.settings
-    accepted, faults = check(chunk, settings.max_bytes or MAX_BYTES, signed=settings.signed)
-    names = len(models.vocabulary.names)
-    flat, unusable = flatten(accepted.record, models.vocabulary, models.max_features)
-    faults += [Fault(accepted.row[i], error) for i, error in unusable.items()]
-    at, parts, no_model = list[int](), list[int](), Accepted([], [], [])
-    for i, (row, name, record) in enumerate(zip(accepted.row, accepted.key, accepted.record, strict=True)):
-        if i in unusable:
-            continue
-        if not is_whole(record, settings.views):
-            parts.append(row)
-        elif name in models.index:
-            at.append(i)
-        else:
-            no_model.row.append(row)
-            no_model.key.append(name)
-            no_model.record.append(record)
-    key = np.array([models.index[accepted.key[i]] for i in at], np.int64)
-    y, label, contradictions = _classified(models, key, [accepted.record[i].label for i in at])
-    faults += [Fault(accepted.row[at[j]], error) for j, error in contradictions.items()]
-    fine = np.arange(key.size)
+    settings, names = models.settings, len(models.vocabulary.names)
+    accepted, faults = accept(
+        chunk, models.vocabulary, models.max_features, settings.max_bytes or MAX_BYTES, signed=settings.signed
+    )
+    index = np.array([models.index.get(name, -1) for name in accepted.names], np.int64)
+    key, whole = index[accepted.key], np.ones(accepted.key.size, np.bool_)
+    whole[[i for i, record in accepted.record.items() if not is_whole(record, settings.views)]] = False
+    no_model = [
+        Stranger(int(accepted.row[i]), accepted.names[accepted.key[i]], bool(accepted.columns.code[i] >= 0))
+        for i in np.flatnonzero(whole & (key < 0)).tolist()
+    ]
+    at = np.flatnonzero(whole & (key >= 0))
+    y, label, contradictions = _classified(models, key[at], accepted.columns.take(at))
+    faults += [Fault(int(accepted.row[at[j]]), error) for j, error in contradictions.items()]
+    fine = np.arange(at.size)
     if contradictions:
         fine = np.setdiff1d(fine, list(contradictions))
-    key, y, place = key[fine], y[fine], np.array(at, np.int64)[fine]
-    score, predicted, scores = _score(models, key, y, flat.take(place))
+    at, y = at[fine], y[fine]
+    score, predicted, scores = _score(models, key[at], y, accepted.columns.take(at).flat)
     models.vocabulary.forget(names)  # names that the models do not have would pile up
+    records = [accepted.record.get(i) for i in at.tolist()]
     return Scored(
-        np.array(accepted.row, np.int64)[place],
-        [accepted.record[i] for i in place.tolist()],
-        key,
+        accepted.row[at],
+        [None if record is None or record.id is None else str(record.id) for record in records],
+        key[at],
         [label[j] for j in fine.tolist()],
         y,
         score,
@@ -132,24 +136,30 @@ def score(models: Models, chunk: Chunk) -> Scored:
         scores,
         faults,
         no_model,
-        parts,
+        accepted.row[~whole].tolist(),
     )
 
 
 def _classified(
-    models: Models, key: IntArray, labels: list[Label]
+    models: Models, key: IntArray, columns: Columns
 ) -> tuple[IntArray, list[str | None], dict[int, RecordError]]:
     """Number each record's label by what its model knows: class numbers, texts of the labels, contradictions.
 
     The records are classified as if each had a model of its own: a label that is new in one is new in the next one too.
+    So records of one key and label are alike.
     """
-    known: list[Known] = [models.labels[k] for k in key.tolist()]
-    settings = models.settings
-    y, _, faults = classify(np.arange(key.size), labels, known, settings.task, settings.positive, models.max_labels)
+    settings, values = models.settings, [*columns.labels, None]
+    pair, of = np.unique(key * len(values) + columns.code % len(values), return_inverse=True)
+    keys = (pair // len(values)).tolist()
+    labels = [values[c] for c in (pair % len(values)).tolist()]
+    known: list[Known] = [models.labels[k] for k in keys]
+    y, _, faults = classify(np.arange(pair.size), labels, known, settings.task, settings.positive, models.max_labels)
     if settings.signed:
-        known = [tuple(default_labels(models.labels[k])) for k in key.tolist()]
+        known = [tuple(default_labels(models.labels[k])) for k in keys]
     named = [own[c] if c >= 0 else None for own, c in zip(known, y.tolist(), strict=True)]
-    return y, [None if label is None else label_text(label) for label in named], faults
+    texts = [None if label is None else label_text(label) for label in named]
+    wrong = {i: faults[p] for i, p in enumerate(of.tolist()) if p in faults} if faults else {}
+    return y[of], [texts[p] for p in of.tolist()], wrong
 
 
 def _score(models: Models, key: IntArray, y: IntArray, flat: Flat) -> tuple[FloatArray, IntArray, list[FloatArray]]:
@@ -243,11 +253,10 @@ def rows(models: Models, found: Scored) -> pa.RecordBatch:
     learners, n = len(models.learners), found.row.size
     record, texts = np.repeat(np.arange(n), learners), Texts(models, np.unique(found.key))
     at, predicted, y = pa.array(record), found.predicted.T.ravel(), found.y[record]
-    ids = [None if x.id is None else str(x.id) for x in found.record]
     columns = {
         "row": pa.array(found.row[record]),
         "key": pa.array([models.keys[k] for k in found.key.tolist()], pa.string()).take(at),
-        "id": pa.array(ids, pa.string()).take(at),
+        "id": pa.array(found.id, pa.string()).take(at),
         "learner": pa.array([learner.name for learner in models.learners] * n, pa.string()),
         "score": pa.array(found.score.T.ravel()),
         "predicted": texts.name(found.key[record], predicted),

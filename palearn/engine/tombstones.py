@@ -17,7 +17,7 @@ def between_tombstones(chunk: Chunk, form: Form, *, exact: bool) -> Iterator[tup
     rows: list[int] = []
     doomed: list[Forgotten] = []
     names: set[str] = set()
-    for row in order(chunk):
+    for row in order(chunk).tolist():
         name = key_text(chunk.key[row], form)
         if name in names or (exact and doomed):
             yield chunk.rows(rows), doomed

@@ -1,19 +1,21 @@
-"""Validation of a bucket's raw records: sort, decode, and reject what is not a record."""
+"""Validation of a bucket's raw records: sort, read as columns, and reject what is not a record."""
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from palearn.engine.join_buffer import Part
+from palearn.engine.reading import Value, read
 from palearn.errors import RecordError
+from palearn.models.columns import Columns, LabelCodes
 from palearn.models.labels import text_label
-from palearn.records import PLAIN, Record, ValueFormat, decode_values, keys
-from palearn.records import check as check_record
+from palearn.models.vectorize import Vocabulary
+from palearn.records import Record, ValueFormat, encode, keys
 from palearn.types import Int32Array, IntArray
 
-#: A record's value: wire bytes, or what a file reader made of a line.
-Value = bytes | Record | RecordError | None
+__all__ = ["Accepted", "Chunk", "Fault", "Value", "accept", "key_text", "order"]
 
 
 class Chunk(NamedTuple):
@@ -37,17 +39,49 @@ class Chunk(NamedTuple):
         time = None if self.time is None else self.time[at]
         return Chunk(key, value, topic, self.partition[at], self.offset[at], time)
 
+    def part(self, row: int) -> Part:
+        """Return a record as it came, with its position; a line that no reader could read has no value."""
+        value = self.value[row]
+        if isinstance(value, Record | RecordError):
+            value = encode(value) if isinstance(value, Record) else None
+        return Part(value, self.topic[row], int(self.partition[row]), int(self.offset[row]))
 
-class Accepted(NamedTuple):
-    """Decoded records with a key, in order; ``row`` is their place in the chunk."""
 
-    row: list[int]
-    key: list[str]
-    record: list[Record]
+@dataclass
+class Accepted:
+    """Records that can be used, in their order.
 
-    def part(self, first: int, stop: int) -> "Accepted":
-        """Return the records from ``first`` to ``stop``."""
-        return Accepted(self.row[first:stop], self.key[first:stop], self.record[first:stop])
+    Parameters
+    ----------
+    chunk, row
+        Where they come from, and their places there.
+    key
+        Their keys, as places in ``names``.
+    names
+        Keys, each once.
+    labels
+        The labels of ``columns``.
+    columns
+        Features, labels and weights.
+    record
+        The records themselves, by their place here; those that are missing are plain: features and perhaps a label, and
+        neither views nor an id, a weight or a time.
+    """
+
+    chunk: Chunk
+    row: IntArray
+    key: IntArray
+    names: list[str]
+    labels: LabelCodes
+    columns: Columns
+    record: Mapping[int, Record]
+
+    def take(self, rows: IntArray) -> "Accepted":
+        """Return the records in the order of ``rows``."""
+        number = {int(i): j for j, i in enumerate(rows.tolist())}
+        record = {number[i]: record for i, record in self.record.items() if i in number}
+        columns = self.columns.take(rows)
+        return Accepted(self.chunk, self.row[rows], self.key[rows], self.names, self.labels, columns, record)
 
 
 class Fault(NamedTuple):
@@ -57,93 +91,84 @@ class Fault(NamedTuple):
     error: RecordError
 
 
-def check(
+def accept(
     chunk: Chunk,
+    vocabulary: Vocabulary,
+    features: int,
     most: int,
     *,
     signed: bool,
     forms: Mapping[str, ValueFormat] | None = None,
-    features: int = 2**31,
     key_form: keys.Form = "text",
 ) -> tuple[Accepted, list[Fault]]:
-    """Return the records that are well formed and have a key, in the order of (topic, partition, offset).
+    """Return the records that can be used, in the order of (topic, partition, offset), and the others.
 
     Parameters
     ----------
     chunk
         Records in any order.
+    vocabulary
+        Numbers the features.
+    features
+        The most features of a record.
     most
         The longest value allowed, in bytes.
     signed
         Whether labels must be numbers or booleans (binary without ``positive``).
     forms
         Topics whose values differ from the format.
-    features
-        The most features of a value that is read here.
     key_form
         How producers write keys (:mod:`palearn.records.keys`).
     """
-    rows = order(chunk)
-    values = [chunk.value[row] for row in rows]
-    records = (
-        _records_of_topics(values, [chunk.topic[row] for row in rows], most, features, forms)
-        if forms
-        else _records(values, most, features)
-    )
-    raw = [chunk.key[row] for row in rows]
-    texts = {key: key_text(key, key_form) for key in set(raw)}
-    names = [texts[key] for key in raw]
-    kinds = {*map(type, records), *map(type, texts.values())}
-    if RecordError not in kinds and not (signed and str in {type(r.label) for r in records}):  # type: ignore[union-attr]
-        return Accepted(rows, names, records), []  # type: ignore[arg-type]
-    accepted, faults = Accepted([], [], []), []
-    for row, key, record in zip(rows, names, records, strict=True):
-        if isinstance(record, RecordError):
-            faults.append(Fault(row, record))
-        elif isinstance(key, RecordError):
-            faults.append(Fault(row, key))
-        elif signed and isinstance(record.label, str):
-            faults.append(Fault(row, text_label(record.label)))
-        else:
-            accepted.row.append(row)
-            accepted.key.append(key)
-            accepted.record.append(record)
-    return accepted, faults
+    row = order(chunk)
+    labels = LabelCodes()
+    found = read(
+        [chunk.value[i] for i in row.tolist()],
+        [chunk.topic[i] for i in row.tolist()] if forms else [],
+        vocabulary, features, most, forms or {}, labels,
+    )  # fmt: skip
+    faults = found.refused
+    code, names = _keys([chunk.key[i] for i in row.tolist()], key_form, faults)
+    if signed:
+        _refuse_words(found.columns, faults)
+    faults = found.unusable | faults
+    accepted = Accepted(chunk, row, code, names, labels, found.columns, found.record)
+    if faults:
+        accepted = accepted.take(np.setdiff1d(np.arange(row.size), list(faults)))
+    return accepted, [Fault(int(row[i]), faults[i]) for i in sorted(faults)]
 
 
-def _records(values: list[Value], most: int, features: int, form: ValueFormat = PLAIN) -> list[Record | RecordError]:
-    if not {Record, RecordError}.isdisjoint(map(type, values)):
-        return [
-            _checked(v) if isinstance(v, Record | RecordError) else decode_values([v], most, form, features)[0]
-            for v in values
-        ]
-    return decode_values(values, most, form, features)  # type: ignore[arg-type]
+def _keys(raw: list[bytes | None], form: keys.Form, faults: dict[int, RecordError]) -> tuple[IntArray, list[str]]:
+    """Return keys as places in a list of names; note those that are none in ``faults``."""
+    names: list[str] = []
+    number: dict[bytes | None, int] = {}
+    wrong: dict[bytes | None, RecordError] = {}
+    for key in dict.fromkeys(raw):
+        number[key] = len(names)
+        text = key_text(key, form)
+        if isinstance(text, RecordError):
+            wrong[key] = text
+        names.append("" if isinstance(text, RecordError) else text)
+    if wrong:
+        for i, key in enumerate(raw):
+            if key in wrong:
+                faults.setdefault(i, wrong[key])
+    return np.fromiter(map(number.__getitem__, raw), np.int64, len(raw)), names
 
 
-def _records_of_topics(
-    values: list[Value], topics: list[str], most: int, features: int, forms: Mapping[str, ValueFormat]
-) -> list[Record | RecordError]:
-    """Decode the values topic by topic; they are in the order of their topics."""
-    out: list[Record | RecordError] = []
-    for topic, run in groupby(topics):
-        stop = len(out) + sum(1 for _ in run)
-        out += _records(values[len(out) : stop], most, features, forms.get(topic, PLAIN))
-    return out
+def _refuse_words(columns: Columns, faults: dict[int, RecordError]) -> None:
+    """Note the records whose label is text in ``faults``."""
+    words = np.array([*(isinstance(label, str) for label in columns.labels), False])
+    if words.any():
+        for i in np.flatnonzero(words[columns.code]).tolist():
+            faults.setdefault(i, text_label(str(columns.labels[columns.code[i]])))
 
 
-def _checked(value: Record | RecordError) -> Record | RecordError:
-    try:
-        return value if isinstance(value, RecordError) else check_record(value)
-    except RecordError as fault:
-        return fault
-
-
-def order(chunk: Chunk) -> list[int]:
+def order(chunk: Chunk) -> IntArray:
     """Return the rows in the order of (topic, partition, offset)."""
     ranks = {topic: rank for rank, topic in enumerate(sorted(set(chunk.topic)))}
     topic: Int32Array = np.fromiter(map(ranks.__getitem__, chunk.topic), np.int32, len(chunk.topic))
-    order: list[int] = np.lexsort((chunk.offset, chunk.partition, topic)).tolist()
-    return order
+    return np.lexsort((chunk.offset, chunk.partition, topic))
 
 
 def key_text(raw: bytes | None, form: keys.Form = "text") -> str | RecordError:

@@ -8,10 +8,11 @@ import numpy as np
 
 from palearn.errors import RecordError
 from palearn.evaluate import libsvm_kernel
-from palearn.evaluate.single_key import Columns
+from palearn.evaluate.passes import Lines
 from palearn.files import require_unique, text_lines
 from palearn.files.libsvm import Names, line_parser
 from palearn.files.text_lines import guarded
+from palearn.models.columns import Columns
 from palearn.models.labels import text_label
 from palearn.models.vectorize import Flat, Vocabulary, flatten
 from palearn.records import Label, Record
@@ -23,7 +24,7 @@ _PLACES = 1024
 
 def columns(
     path: str | Path, vocabulary: Vocabulary, *, limit: int, signed: bool, names: Sequence[str] | None = None
-) -> Iterator[Columns]:
+) -> Iterator[Lines]:
     """Return an iterator over the rows of a LIBSVM file, many at once; in order, those of :func:`palearn.files.read`.
 
     Parameters
@@ -31,7 +32,7 @@ def columns(
     vocabulary, limit
         Numbers the features; the most that a row may have (:func:`palearn.models.vectorize.flatten`).
     signed
-        Whether labels must be numbers (:func:`palearn.engine.validation.check`).
+        Whether labels must be numbers (:func:`palearn.engine.validation.accept`).
     path, names
         As in :func:`palearn.files.read`, and the errors too.
     """
@@ -61,7 +62,7 @@ class Bulk:
         else:
             self._enter_named(names)
 
-    def read(self, stream: BinaryIO) -> Iterator[tuple[int, Columns]]:
+    def read(self, stream: BinaryIO) -> Iterator[tuple[int, Lines]]:
         """Yield the rows many at once, with the number of their last line."""
         number = 0
         for data in text_lines.blocks(stream):
@@ -70,7 +71,7 @@ class Bulk:
                 self._advance(block)
             self._attempt = block.here.attempt
             if block.here.row:
-                yield number + block.last_line, block.columns(self._labels)
+                yield number + block.last_line, block.lines(self._labels)
             number += block.here.line
 
     def _advance(self, block: "_Block") -> None:
@@ -164,11 +165,11 @@ class _Block:
         #: The last line, of this block's, that is a row.
         self.last_line = 0
 
-    def columns(self, labels: list[Label]) -> Columns:
+    def lines(self, labels: list[Label]) -> Lines:
         """Return the rows."""
         rows, row, entry = self.rows, self.here.row, self.here.entry
         flat = Flat(1, rows.bounds[: row + 1], rows.feature[:entry], rows.value[:entry])
-        return Columns(labels, rows.code[:row], flat, self.faults)
+        return Lines(Columns(labels, rows.code[:row], flat), self.faults)
 
     def fill_late(self, count: int) -> None:
         """Read the numbers that the kernel has left to Python's ``float``."""

@@ -10,6 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from palearn.engine.decimal_kernel import (
+    EXACT_DIGITS,
+    EXACT_POWER,
+    begins_exponent,
+    digits_from,
+    exponent,
+    is_digit,
+    nearest,
+)
 from palearn.learners.jit import inlined, kernel
 from palearn.types import FloatArray, Int32Array, IntArray
 
@@ -24,14 +33,9 @@ SPREAD = -7046029254386353131
 
 # A number is bad, exactly an integer times or over a power of ten, or left to Python.
 _BAD, _EXACT, _LATE = range(3)
-_TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _PLUS, _MINUS, _POINT, _ZERO, _NINE, _COLON = b"\t\n\r #+-.09:"
-_LOWER, _E, _DELETE = 32, ord("e"), 127
+_TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _PLUS, _MINUS, _POINT, _ZERO, _COLON = b"\t\n\r #+-.0:"
+_DELETE = 127
 
-#: Powers of ten that are float64 numbers: an integer of at most 53 bits times or over one is rounded once.
-_POWERS = np.array([float(f"1e{k}") for k in range(23)])
-_EXACT_DIGITS, _EXACT_INTEGER, _EXACT_POWER = 18, 2**53, 22
-#: Splits a float64 into two of half its bits; the error that a quotient of the integer and its rest surely is below.
-_HALVES, _ERROR = 2.0**27 + 1.0, 2.0**-100
 #: At most so many digits with so large an exponent are below 1e300.
 _LATE_DIGITS, _LATE_POWER = 50, 250
 
@@ -99,11 +103,6 @@ def _is_space(byte):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _is_digit(byte):  # type: ignore[no-untyped-def]
-    return _ZERO <= byte <= _NINE
-
-
-@inlined
 def _word_ends(byte):  # type: ignore[no-untyped-def]
     return _is_space(byte) or byte == _NEWLINE or byte == _HASH
 
@@ -131,70 +130,12 @@ def _index(data, at):  # type: ignore[no-untyped-def]
     """Return where the value begins, and the index before it, -1 where it is none."""
     first = at
     index = np.int64(0)
-    while _is_digit(data[at]) and at - first <= INDEX_DIGITS:
+    while is_digit(data[at]) and at - first <= INDEX_DIGITS:
         index = index * 10 + np.int64(data[at] - _ZERO)
         at += 1
     digits = at - first
     as_written = digits == 1 or data[first] != _ZERO
     return at + 1, index if 0 < digits <= INDEX_DIGITS and as_written and data[at] == _COLON else np.int64(-1)
-
-
-@inlined
-def _exponent(data, at):  # type: ignore[no-untyped-def]
-    """Return the end and the value of what follows an ``e``; a value too large for any number where it is none."""
-    sign = -1 if data[at] == _MINUS else 1
-    if data[at] == _MINUS or data[at] == _PLUS:
-        at += 1
-    first, value = at, np.int64(0)
-    while _is_digit(data[at]) and at - first <= 3:
-        value = value * 10 + np.int64(data[at] - _ZERO)
-        at += 1
-    return at, sign * value if 0 < at - first <= 3 else 10_000
-
-
-@inlined
-def _halves(x):  # type: ignore[no-untyped-def]
-    high = _HALVES * x - (_HALVES * x - x)
-    return high, x - high
-
-
-@inlined
-def _quotient(integer, power):  # type: ignore[no-untyped-def]
-    """Return an integer of up to 18 digits over a power of ten, and whether it is certainly the nearest number.
-
-    The remainder of a division is a float64 number; it is found by Dekker's product, and divided in its turn. If
-    both ends of what the two quotients can be together are rounded to one number, that is the nearest one.
-    """
-    whole = float(integer)
-    first = whole / power
-    product = first * power
-    (a, b), (c, d) = _halves(first), _halves(power)
-    error = ((a * c - product) + a * d + b * c) + b * d
-    second = (((whole - product) - error) + float(integer - np.int64(whole))) / power
-    low, high = first + (second - _ERROR * first), first + (second + _ERROR * first)
-    return low, low == high
-
-
-@inlined
-def _value(integer, power):  # type: ignore[no-untyped-def]
-    """Return an integer times a power of ten, and whether it is certainly the nearest number."""
-    if power == 0 or (power > 0 and integer <= _EXACT_INTEGER):
-        return integer * _POWERS[power], True
-    if power > 0:
-        return 0.0, False
-    if integer <= _EXACT_INTEGER:
-        return integer / _POWERS[-power], True
-    return _quotient(integer, _POWERS[-power])
-
-
-@inlined
-def _digits(data, at, integer, digits):  # type: ignore[no-untyped-def]
-    """Return the end of a run of digits, the integer that they continue, and its digits without leading zeros."""
-    while _is_digit(data[at]):
-        integer = integer * 10 + np.int64(data[at] - _ZERO)
-        digits += digits > 0 or integer != 0  # it may overflow to 0, when it is of no use any more
-        at += 1
-    return at, integer, digits
 
 
 @inlined
@@ -204,22 +145,22 @@ def _number(data, at):  # type: ignore[no-untyped-def]
     if negative or data[at] == _PLUS:
         at += 1
     first = at
-    at, integer, digits = _digits(data, at, np.int64(0), 0)
+    at, integer, digits = digits_from(data, at, np.int64(0), 0)
     written, power = at - first, 0
     if data[at] == _POINT:
         first = at + 1
-        at, integer, digits = _digits(data, first, integer, digits)
+        at, integer, digits = digits_from(data, first, integer, digits)
         power = first - at
         written -= power
-    if data[at] | _LOWER == _E:
-        at, exponent = _exponent(data, at + 1)
-        power += exponent
+    if begins_exponent(data[at]):
+        at, tens = exponent(data, at + 1)
+        power += tens
     if written == 0 or digits > _LATE_DIGITS or abs(power) > _LATE_POWER:
         return at, _BAD, 0.0
-    if digits > _EXACT_DIGITS or abs(power) > _EXACT_POWER:
+    if digits > EXACT_DIGITS or abs(power) > EXACT_POWER:
         return at, _LATE, 0.0
-    value, nearest = _value(integer, power)
-    return at, _EXACT if nearest else _LATE, -value if negative else value
+    value, certain = nearest(integer, power)
+    return at, _EXACT if certain else _LATE, -value if negative else value
 
 
 @inlined

@@ -61,8 +61,8 @@ class Account:
         self.mistakes = [mine + new for mine, new in zip(self.mistakes or [0] * len(wrong), wrong, strict=True)]
         self.n += found.labelled
         self.scored += found.row.size
-        self.no_model += len(found.no_model.key)
-        self.keys.update(found.no_model.key)
+        self.no_model += len(found.no_model)
+        self.keys.update(stranger.key for stranger in found.no_model)
         self.parts += len(found.parts)
         for fault in found.faults:
             self.reasons[fault.error.reason] = self.reasons.get(fault.error.reason, 0) + 1

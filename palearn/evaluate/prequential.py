@@ -1,7 +1,7 @@
 """Test-then-train over a file in one process: the same models as the stream's, without Spark or Kafka.
 
-A LIBSVM file without keys or views is read and learned in columns (:mod:`palearn.evaluate.single_key`), all else goes
-through the stream's own bucket, record by record. Both give bit-identical figures.
+A LIBSVM file without keys or views is read as columns (:mod:`palearn.evaluate.libsvm_blocks`), all else record by
+record; the stream's own bucket learns both.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from palearn.engine.summary import Summary
 from palearn.engine.validation import Chunk, Value
 from palearn.errors import ConfigError
 from palearn.evaluate import libsvm_blocks
-from palearn.evaluate.single_key import Columns, OneKey, orders, passes
+from palearn.evaluate.passes import Lines, orders, passes
 from palearn.files.options import DEFAULT, ReadOptions
 from palearn.learners import Learner
 from palearn.models.counters import BASELINE_MISTAKES, MISTAKES, UPDATES, N
@@ -235,7 +235,7 @@ def held_out(models: Models, examples: Examples) -> dict[str, Any]:
     rows = _rows(examples)
     while taken := list(itertools.islice(rows, PIECE)):
         found = score(models, _chunk(taken, 0, keyed=examples.reading.key is not None))
-        strangers = [record.label is not None for record in found.no_model.record]
+        strangers = [stranger.labelled for stranger in found.no_model]
         mistakes += found.mistakes
         out["n"] += found.labelled
         out["unlabelled"] += found.row.size - found.labelled + strangers.count(False)
@@ -252,26 +252,30 @@ def _learn_columns(
     examples: Examples, settings: Settings, learners: Sequence[Learner], piece: int, after: _After
 ) -> tuple[Models, Summary]:
     assert isinstance(examples.source, str | Path)
-    one = OneKey(settings, learners, ONE_KEY)
-    signed = settings.task == "binary" and settings.positive is None
-    models = one.models
+    bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset()))
+    models = bucket.models
     parts = libsvm_blocks.columns(
-        examples.source, models.vocabulary, limit=models.max_features, signed=signed, names=examples.reading.names
+        examples.source,
+        models.vocabulary,
+        limit=models.max_features,
+        signed=settings.signed,
+        names=examples.reading.names,
     )
     for part in _cut(passes(parts, examples.epochs, examples.shuffle, piece), piece):
-        one.learn(part)
+        bucket.take(*part.accepted(ONE_KEY, bucket.summary.records))
         after(models)
-    return models, Summary(reasons=one.reasons)
+    return models, bucket.summary
 
 
-def _cut(parts: Iterator[Columns], piece: int) -> Iterator[Columns]:
+def _cut(parts: Iterator[Lines], piece: int) -> Iterator[Lines]:
     """Yield parts of ``piece`` rows; at the usual size those that the file's reader makes do."""
     if piece >= PIECE:
         yield from parts
         return
     for part in parts:
-        for first in range(0, part.code.size, piece):
-            yield part.take(np.arange(first, min(first + piece, part.code.size)))
+        n = part.columns.code.size
+        for first in range(0, n, piece):
+            yield part.take(np.arange(first, min(first + piece, n)))
 
 
 def _learn_rows(

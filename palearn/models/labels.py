@@ -8,7 +8,7 @@ import numpy as np
 from palearn.errors import RecordError
 from palearn.learners import pointers
 from palearn.records import Label, LabelValue, label_text
-from palearn.types import IntArray
+from palearn.types import Int32Array, IntArray
 
 #: What a binary learner without ``positive`` calls its classes until a record has named them.
 DEFAULT_BINARY = (-1, 1)
@@ -36,6 +36,73 @@ def default_labels(known: Sequence[Label]) -> list[Label]:
     return [negative, positive]
 
 
+class Naming:
+    """What a key's labels are called inside, while records name them one after the other.
+
+    Parameters
+    ----------
+    known
+        What the key knows.
+    task, positive, most
+        As of :func:`classify`.
+    """
+
+    def __init__(self, known: Known, task: str, positive: LabelValue | None, most: int) -> None:
+        self.known, self._task, self._positive, self._most = known, task, positive, most
+        texts = () if task == "binary" and positive is None else known
+        self._numbers = {label_text(label): c for c, label in enumerate(texts) if label is not None}
+
+    @property
+    def before(self) -> int:
+        """What the key knows now, as :func:`classify` says it of the next row."""
+        return len(self.known) if self._task == "multiclass" else _named_sides(self.known)
+
+    def number(self, label: Label) -> int:
+        """Return a label's class number, -1 for None; a label that is new is known from now on.
+
+        Raises
+        ------
+        RecordError
+            The label contradicts the task.
+        """
+        if label is None:
+            return -1
+        if self._task == "binary" and self._positive is None:
+            return self._signed(label)
+        text = label_text(label)
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = self._new(label, text)
+        return number
+
+    def _signed(self, label: LabelValue) -> int:
+        """Numbers and booleans: > 0 and true are positive."""
+        if isinstance(label, str):
+            raise text_label(label)
+        side = int(label > 0)
+        if self.known[side] is None:
+            self.known = (self.known[0], label) if side else (label, self.known[1])
+        return side
+
+    def _new(self, label: LabelValue, text: str) -> int:
+        if self._task == "multiclass":
+            if len(self.known) >= self._most:
+                detail = (
+                    f"label {text!r:.80} would be class {self._most + 1} of this key, at most {self._most} are allowed"
+                )
+                raise RecordError("too_many_labels", detail)
+            self.known = (*self.known, label)
+            return len(self.known) - 1
+        negative, positive = self.known  # the key's first label that is not the positive one is the negative one
+        if negative is not None:
+            seen = f"{label_text(negative)!r:.80} and {label_text(self._positive)!r:.80}"  # type: ignore[arg-type]
+            raise RecordError(
+                "not_binary", f"unexpected third label {text!r:.80} in a binary task; this key has {seen}"
+            )
+        self.known = (label, positive)
+        return 0
+
+
 def classify(
     key: IntArray,
     labels: Sequence[Label],
@@ -55,14 +122,64 @@ def classify(
         named (1 the negative, 2 the positive, 3 both)
     faults : rows whose label contradicts the task
     """
-    if task == "multiclass":
-        return _multiclass(key, labels, known, most)
-    before = np.full(key.size, 3, np.int64)
-    if positive is not None:
-        y, faults = _named(key, labels, known, label_text(positive), before)
-    else:
-        y, faults = _signed(key, labels, known, before)
+    y, before = np.full(key.size, -1, np.int64), np.zeros(key.size, np.int64)
+    faults: dict[int, RecordError] = {}
+    namings: dict[int, Naming] = {}
+    for i, (k, label) in enumerate(zip(key.tolist(), labels, strict=True)):
+        naming = namings.get(k)
+        if naming is None:
+            naming = namings[k] = Naming(known[k], task, positive, most)
+        before[i] = naming.before
+        try:
+            y[i] = naming.number(label)
+        except RecordError as fault:
+            faults[i] = fault
+    for k, naming in namings.items():
+        known[k] = naming.known
     return y, before, faults
+
+
+def classify_codes(
+    key: IntArray,
+    code: Int32Array,
+    labels: Sequence[Label],
+    known: list[Known],
+    task: str,
+    positive: LabelValue | None,
+    most: int = MAX_LABELS,
+) -> tuple[IntArray, IntArray, dict[int, RecordError]]:
+    """Do what :func:`classify` does for rows whose labels are ``labels[code]`` (-1: none), grouped by key.
+
+    Only a key's first row of a label can change what the key knows: the others are as that one.
+    """
+    n = key.size
+    ends = np.append(np.flatnonzero(key[1:] != key[:-1]), n - 1) if n else np.zeros(0, np.int64)
+    if task == "binary" and positive is None and not any(None in known[k] for k in key[ends].tolist()):
+        side = np.array([*(_side(label) for label in labels), -1], np.int64)
+        words = np.array([*(isinstance(label, str) for label in labels), False])
+        faults = {i: text_label(str(labels[code[i]])) for i in np.flatnonzero(words[code]).tolist()}
+        return side[code], np.full(n, 3, np.int64), faults
+    pair = key * (len(labels) + 1) + code + 1
+    first: IntArray
+    of: IntArray
+    _, first, of = np.unique(pair, return_index=True, return_inverse=True)
+    asked = np.sort(first)
+    names = [None if c < 0 else labels[c] for c in code[asked].tolist()]
+    y, before, wrong = classify(key[asked], names, known, task, positive, most)
+    place = np.searchsorted(asked, first)[of]  # of each row, its label's place among those asked
+    faults = {int(i): wrong[int(place[i])] for i in np.flatnonzero(np.isin(place, list(wrong)))} if wrong else {}
+    # Between two rows that are asked for a key learns nothing; after its last one it knows what it knows in the end.
+    late = np.array([Naming(known[k], task, positive, most).before for k in key[ends].tolist()], np.int64)
+    following = np.searchsorted(asked, np.arange(n))
+    there = following < asked.size
+    there[there] = key[asked[following[there]]] == key[there]
+    said = np.repeat(late, np.diff(ends, prepend=-1))
+    said[there] = before[following[there]]
+    return y[place], said, faults
+
+
+def _side(label: Label) -> int:
+    return -1 if label is None or isinstance(label, str) else int(label > 0)
 
 
 def text_label(label: str) -> RecordError:
@@ -71,87 +188,8 @@ def text_label(label: str) -> RecordError:
     return RecordError("bad_label", f"{detail}; got {label!r:.80}")
 
 
-def _signed(
-    key: IntArray, labels: Sequence[Label], known: list[Known], before: IntArray
-) -> tuple[IntArray, dict[int, RecordError]]:
-    """Numbers and booleans: > 0 and true are positive."""
-    faults: dict[int, RecordError] = {}
-    if str in set(map(type, labels)):
-        faults = {i: text_label(label) for i, label in enumerate(labels) if isinstance(label, str)}
-        labels = [None if isinstance(label, str) else label for label in labels]
-    if None in labels:
-        y = np.fromiter((-1 if v is None else float(v) > 0 for v in labels), np.int64, len(labels))
-    else:
-        y = (np.fromiter(labels, np.float64, len(labels)) > 0).astype(np.int64)
-    unnamed = {k for k in set(key.tolist()) if None in known[k]}
-    if unnamed:
-        for i, (k, side, label) in enumerate(zip(key.tolist(), y.tolist(), labels, strict=True)):
-            if k in unnamed:
-                before[i] = _named_sides(known[k])
-                if side >= 0 and known[k][side] is None:
-                    known[k] = (known[k][0], label) if side else (label, known[k][1])
-    return y, faults
-
-
-def _named(
-    key: IntArray, labels: Sequence[Label], known: list[Known], positive: str, before: IntArray
-) -> tuple[IntArray, dict[int, RecordError]]:
-    """One label is the positive class; the key's first other one is its negative class."""
-    faults: dict[int, RecordError] = {}
-    y = np.full(len(labels), -1, np.int64)
-    for i, (k, label) in enumerate(zip(key.tolist(), labels, strict=True)):
-        before[i] = _named_sides(known[k])
-        if label is None:
-            continue
-        text = label_text(label)
-        if text == positive:
-            y[i] = 1
-            continue
-        negative = known[k][0]
-        if negative is None:
-            known[k] = (label, known[k][1])
-        elif label_text(negative) != text:
-            seen = f"{label_text(negative)!r:.80} and {positive!r:.80}"
-            faults[i] = RecordError(
-                "not_binary", f"unexpected third label {text!r:.80} in a binary task; this key has {seen}"
-            )
-            continue
-        y[i] = 0
-    return y, faults
-
-
 def _named_sides(known: Known) -> int:
     return (known[0] is not None) + 2 * (known[1] is not None)
-
-
-def _multiclass(
-    key: IntArray, labels: Sequence[Label], known: list[Known], most: int
-) -> tuple[IntArray, IntArray, dict[int, RecordError]]:
-    """Classes in the order of their first appearance in the key."""
-    faults: dict[int, RecordError] = {}
-    y = np.full(len(labels), -1, np.int64)
-    before = np.zeros(len(labels), np.int64)
-    numbers: dict[int, dict[str, int]] = {}
-    new: dict[int, list[Label]] = {}
-    for i, (k, label) in enumerate(zip(key.tolist(), labels, strict=True)):
-        if k not in numbers:
-            numbers[k] = {label_text(name): c for c, name in enumerate(known[k]) if name is not None}
-        classes = numbers[k]
-        before[i] = len(classes)
-        if label is None:
-            continue
-        text = label_text(label)
-        if text not in classes:
-            if len(classes) >= most:
-                detail = f"label {text!r:.80} would be class {most + 1} of this key, at most {most} are allowed"
-                faults[i] = RecordError("too_many_labels", detail)
-                continue
-            classes[text] = len(classes)
-            new.setdefault(k, []).append(label)
-        y[i] = classes[text]
-    for k, found in new.items():
-        known[k] = (*known[k], *found)
-    return y, before, faults
 
 
 def as_texts(

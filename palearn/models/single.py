@@ -12,12 +12,12 @@ from palearn.errors import LearnerError, RecordError, StateFormatError
 from palearn.learners import Learner, Outcome
 from palearn.learners.registry import described
 from palearn.models import codec
+from palearn.models.columns import LabelCodes, of_records, prepare
 from palearn.models.counters import N_LEARNED, N_SEEN, UPDATES
 from palearn.models.fast_path import FastPath
 from palearn.models.keyed import Examples, Models
-from palearn.models.labels import Known, classify, default_labels, start
+from palearn.models.labels import Known, default_labels, start
 from palearn.models.state import Settings
-from palearn.models.vectorize import flatten
 from palearn.records import BIAS, LabelValue, Record, check_label, is_utf8, numbers
 from palearn.types import FloatArray
 
@@ -242,14 +242,11 @@ def _weight(weight: Any) -> float:
 
 def _examples(models: Models, record: Record, labels: list[Known]) -> Examples:
     """Return one checked example; ``labels`` are extended by a new label."""
-    key, settings = np.zeros(1, np.int64), models.settings
-    flat, faults = flatten([record], models.vocabulary, 2**31 - 1)
-    y, known, contradictions = classify(
-        key, [record.label], labels, settings.task, settings.positive, models.max_labels
-    )
-    for fault in (faults | contradictions).values():
+    columns, faults = of_records([record], LabelCodes(), models.vocabulary, 2**31 - 1)
+    rows = prepare(models, np.zeros(1, np.int64), columns, known=labels)
+    for fault in (faults | rows.faults).values():
         raise fault
-    return Examples(flat, key, y, known, np.array([1.0 if record.weight is None else record.weight]))
+    return rows.examples
 
 
 def check_views(names: list[str]) -> tuple[str, ...]:

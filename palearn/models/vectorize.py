@@ -193,10 +193,19 @@ def _check(flat: Flat, vocabulary: Vocabulary, limit: int, faults: dict[int, Rec
             name = vocabulary.names[flat.feature[entry]]
             detail = f"feature {name[:60]!r} is {flat.value[entry]}, not a finite number"
             faults.setdefault(row, RecordError("non_finite", detail))
+    for row, fault in refused_names(flat, vocabulary).items():
+        faults.setdefault(row, fault)
+
+
+def refused_names(flat: Flat, vocabulary: Vocabulary) -> dict[int, RecordError]:
+    """Return the records that have a feature whose name is refused, and why."""
+    found: dict[int, RecordError] = {}
     if vocabulary.refused:
+        ends = flat.bounds[:: flat.views]
         for entry in np.flatnonzero(np.isin(flat.feature, list(vocabulary.refused))).tolist():
             row = int(np.searchsorted(ends, entry, side="right")) - 1
-            faults.setdefault(row, vocabulary.refused[int(flat.feature[entry])])
+            found.setdefault(row, vocabulary.refused[int(flat.feature[entry])])
+    return found
 
 
 @njit(cache=True)

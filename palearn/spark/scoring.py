@@ -111,7 +111,7 @@ def _scored(models: Models, part: pa.RecordBatch, kept: list[str]) -> pa.RecordB
     faults: list[str | None] = [None] * n
     for row, reason in (
         *((fault.row, fault.error.reason) for fault in found.faults),
-        *((row, "no_model") for row in found.no_model.row),
+        *((row, "no_model") for row, *_ in found.no_model),
         *((row, "part") for row in found.parts),
     ):
         faults[row] = reason

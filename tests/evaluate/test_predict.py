@@ -174,7 +174,7 @@ def test_records_that_have_no_score() -> None:
     ]  # fmt: skip
     found = scoring.score(models, chunk(rows(items)))
     assert found.row.tolist() == [0]
-    assert (found.no_model.row, found.no_model.key) == ([1], ["stranger"])
+    assert found.no_model == [(1, "stranger", True)]
     assert found.parts == [4, 5]
     assert sorted((fault.row, fault.error.reason) for fault in found.faults) == [
         (2, "not_json"), (3, "no_key"), (6, "bad_view"),
@@ -222,7 +222,7 @@ def test_what_is_too_large_for_the_stream_is_too_large_here_and_nothing_else() -
         for only in ([], ["pa"]):
             found = scoring.score(scoring.models_from_rows(table, only), chunk(asked))
             assert [fault.error.reason for fault in found.faults] == reasons
-            assert len(found.record) == 1
+            assert len(found.row) == 1
 
 
 def test_rows_from_before_an_upgrade_stand_beside_newer_ones() -> None:

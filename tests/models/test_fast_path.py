@@ -107,7 +107,7 @@ def warm(name: str = "pa1", **options: Any) -> palearn.Model:
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_known_features_need_no_record(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     m = warm(task=task)
-    monkeypatch.setattr("palearn.models.single.flatten", None)
+    monkeypatch.setattr("palearn.models.single.of_records", None)
     for value in (1, 1.5, True, np.float64(1), np.float32(1), np.int64(1), np.int32(1), np.bool_(True)):
         m.learn_one({"b": value}, 1)
         m.learn_one({"new": value, "a": 0.5}, -1, weight=2)

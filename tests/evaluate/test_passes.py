@@ -20,8 +20,8 @@ from palearn import datasets, files
 from palearn.engine.bucket import Bucket
 from palearn.errors import FileFormatError, LearnerError, RecordError
 from palearn.evaluate import libsvm_blocks
+from palearn.evaluate.passes import join, passes
 from palearn.evaluate.prequential import ONE_KEY, evaluate
-from palearn.evaluate.single_key import OneKey, join, passes
 from palearn.files import text_lines
 from palearn.models import codec
 from palearn.models.vectorize import Vocabulary
@@ -50,17 +50,17 @@ def by_records(path: Path, plan: Any, names: list[str] | None, epochs: int, seed
 
 
 def by_columns(path: Path, plan: Any, names: list[str] | None, epochs: int, seed: int | None, piece: int) -> Result:
-    one = OneKey(plan.settings, plan.learners, ONE_KEY)
+    bucket = Bucket(plan)
     signed = plan.settings.task == "binary" and plan.settings.positive is None
     parts = libsvm_blocks.columns(
-        path, one.models.vocabulary, limit=one.models.max_features, signed=signed, names=names
+        path, bucket.models.vocabulary, limit=bucket.models.max_features, signed=signed, names=names
     )
     try:
         for part in passes(parts, epochs, seed, piece):
-            one.learn(part)
+            bucket.take(*part.accepted(ONE_KEY, bucket.summary.records))
     except LearnerError as error:
         return str(error)
-    return codec.encode(one.models), one.reasons
+    return bucket.to_bytes(), bucket.summary.reasons
 
 
 @contextmanager
@@ -207,7 +207,7 @@ def test_zero_bytes_before_a_label_make_another_label(tmp_path: Path) -> None:
     path.write_bytes(b"\x00\x00 1:1\n\x00a 1:1\na 1:1\n\x00\x00 1:2\n# no label\n\x00a 1:2\na 1:2\n")
     assert by_columns(path, plan, None, 1, None, 1) == by_records(path, plan, None, 1, None, 9)
     (block,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=False)
-    assert [block.labels[code] for code in block.code] == ["\0\0", "\0a", "a", "\0\0", "\0a", "a"]
+    assert [block.columns.labels[code] for code in block.columns.code] == ["\0\0", "\0a", "a", "\0\0", "\0a", "a"]
 
 
 @pytest.mark.parametrize("name", ["pa1", "arow"])
@@ -241,8 +241,8 @@ def test_a_number_is_what_python_reads(written: list[str]) -> None:
         with suppress(ValueError):
             if math.isfinite(float(number)):
                 expected[row] = float(number)
-    assert np.flatnonzero(block.code >= 0).tolist() == [0, *expected]
-    assert block.flat.value.tobytes() == np.array([*expected.values()]).tobytes()
+    assert np.flatnonzero(block.columns.code >= 0).tolist() == [0, *expected]
+    assert block.columns.flat.value.tobytes() == np.array([*expected.values()]).tobytes()
 
 
 def test_plain_lines_are_read_by_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_plain_lines_are_read_by_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp
     )
     (block,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True)
     assert careful == [b"-1 0:1 10:0.12345678901234567 # 0\n", b"+1 1:1 11:0.12345678901234567 # 1\n"]
-    assert block.labels == [-1, 1]
-    assert block.code.tolist() == [int(i % 3 > 0) for i in range(900)]
-    assert block.flat.value.tolist() == [1.0, 0.12345678901234567] * 900
+    assert block.columns.labels == [-1, 1]
+    assert block.columns.code.tolist() == [int(i % 3 > 0) for i in range(900)]
+    assert block.columns.flat.value.tolist() == [1.0, 0.12345678901234567] * 900
 
 
 def test_more_indices_than_a_table_holds(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_file_is_evaluated_with_little_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "palearn.evaluate.single_key" in loaded
+    assert "palearn.evaluate.passes" in loaded
     assert loaded.isdisjoint({"pyspark", "pandas", "kafka", "matplotlib", "sklearn", "scipy.special"})
 
 
@@ -351,11 +351,16 @@ def test_parts_are_joined_with_their_faults(tmp_path: Path) -> None:
     assert len(parts) > 5
     whole = join(parts)
     (expected,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True)
-    assert whole.labels == expected.labels
+    assert whole.columns.labels == expected.columns.labels
     assert sorted(whole.faults) == sorted(expected.faults) == list(range(1, 120, 3))
     for mine, theirs in zip(
-        (whole.code, whole.flat.bounds, whole.flat.feature, whole.flat.value),
-        (expected.code, expected.flat.bounds, expected.flat.feature, expected.flat.value),
+        (whole.columns.code, whole.columns.flat.bounds, whole.columns.flat.feature, whole.columns.flat.value),
+        (
+            expected.columns.code,
+            expected.columns.flat.bounds,
+            expected.columns.flat.feature,
+            expected.columns.flat.value,
+        ),
         strict=True,
     ):
         np.testing.assert_array_equal(mine, theirs)
