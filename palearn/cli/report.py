@@ -30,7 +30,11 @@ def report(
         print_json(found)
         return
     console.print(overview.statuses(found), highlight=False)
+    if why := overview.reasons(history):
+        console.print(why, highlight=False)
     console.print(overview.errors(found))
+    for written in filter(None, (html, plot)):
+        console.print(f"{written} is written", soft_wrap=True, highlight=False)
 
 
 @app.command()

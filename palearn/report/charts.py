@@ -34,6 +34,8 @@ def lines(label: str, drawn: Sequence[Line], x: str, kind: str = "share", *, sma
             kept = np.isfinite(height)
             px, py = at[kept], height[kept]
             axes.plot(px, py, marker="o" if px.size <= _FEW else None, ms=3, clip_on=False, **style)
+            for place, value in zip(px.tolist(), py.tolist(), strict=True):
+                plots.say(axes, place, value, _said(number, place, value, kind))
             if py.size:
                 ends.append((float(py[-1]), str(number), style["color"]))
         axes.set_xlim(0, max([1.0, *(float(np.max(at, initial=0.0)) for _, at, _ in drawn)]) * 1.02)
@@ -44,6 +46,12 @@ def lines(label: str, drawn: Sequence[Line], x: str, kind: str = "share", *, sma
             _number(axes, ends)
 
     return plots.inline(draw, label, *((300, 180) if small else (380, 240)))
+
+
+def _said(number: int, place: float, value: float, kind: str) -> str:
+    """Return a point's figures: of which line, how high, and where."""
+    height = {"share": f"{100 * value:.2f} %", "count": f"{value:,.0f}", "number": f"{value:,.3f}"}[kind]
+    return f"{number}: {height} at {place:,.0f}"
 
 
 def boxes(label: str, quantiles: Sequence[FloatArray], x: str) -> str:

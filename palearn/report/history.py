@@ -79,6 +79,30 @@ class Batch:
             self.learners.setdefault(name, Sums()).add(sums)
 
 
+#: A step that is drawn has at least this share of the labelled records of the largest.
+_LEAST_SHARE = 0.05
+
+
+def pooled(steps: Sequence[Batch], learner: str) -> list[Batch]:
+    """Return steps of which no one is small: a batch of four records must not look like a change of the error.
+
+    Small ones are added to the next, at the end to the one before.
+    """
+    sizes = [step.learners[learner].n if learner in step.learners else 0 for step in steps]
+    least, out, whole = _LEAST_SHARE * max(sizes, default=0), list[Batch](), True
+    size = 0
+    for step, n in zip(steps, sizes, strict=True):
+        if whole:
+            out.append(Batch(step.number))
+            size = 0
+        out[-1].add(step)
+        size += n
+        whole = size >= least
+    if not whole and len(out) > 1:
+        out[-2].add(out.pop())
+    return out
+
+
 class Drift(NamedTuple):
     """Drift was seen in a key's records of a batch, when so many labelled ones had been learned."""
 
@@ -166,10 +190,6 @@ class History:
         """Return the newest batches, and how many seconds each took; None where that is not written down (any more)."""
         store = Store(self.path)
         return [(batch, store.seconds(batch.number)) for batch in self.batches[-most:]]
-
-    def sums(self, name: str) -> list[Sums]:
-        """Return a learner's counts batch by batch; 0 where there is no metrics table."""
-        return [batch.learners.get(name, Sums()) for batch in self.batches]
 
     def binned(self, most: int) -> list[Batch]:
         """Return the batches as at most ``most``, each of as many that follow each other."""

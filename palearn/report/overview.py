@@ -10,7 +10,7 @@ from rich.text import Text
 
 from palearn.errors import FileFormatError, shown
 from palearn.report import plots
-from palearn.report.history import FIGURES, History, error, of_keys, ratio
+from palearn.report.history import FIGURES, History, Sums, error, of_keys, pooled, ratio
 from palearn.report.terminal_table import Column, Sheet, count, names, percent
 
 #: A learner's name has so much room in a sentence and at the head of a column.
@@ -72,6 +72,14 @@ def summed(found: History) -> dict[str, Any]:
 def statuses(report: dict[str, Any]) -> str:
     """Return a :func:`summary`'s records by status as a line."""
     return ", ".join(f"{count:,} {name}" for name, count in report.get("records", {}).items() if count)
+
+
+def reasons(found: History) -> str:
+    """Return why records were rejected, the most frequent reason first, as a line; empty: no record was."""
+    counts = sorted(found.total.reasons.items(), key=lambda item: (-item[1], item[0]))
+    if not counts:
+        return ""
+    return f"rejected: {', '.join(f'{n:,} {reason}' for reason, n in counts)} (table rejected has each with a sentence)"
 
 
 def errors(report: dict[str, Any], most: int = 25) -> Group:
@@ -140,11 +148,12 @@ def plot(found: History, file: str | Path) -> None:
     mine = of_keys(found.tables, [largest])[largest].to_pandas()
     with plots.figure(file, columns=2, width=11) as (left, right):
         grey = {"color": "#666666", "lw": 1}
-        first = found.sums(found.learners[0])
+        steps = pooled(found.batches, found.learners[0])
+        first = [step.learners.get(found.learners[0], Sums()) for step in steps]
         seen = np.cumsum([x.seen for x in first])
         left.plot(seen, ratio(np.cumsum([x.wrong for x in first]), seen), label="no change (baseline)", **grey)
         for name, style in zip(found.learners, plots.styles(), strict=False):
-            sums = found.sums(name)
+            sums = [step.learners.get(name, Sums()) for step in steps]
             at = np.cumsum([x.n for x in sums])
             left.plot(at, ratio([x.mistakes for x in sums], [x.n for x in sums]), label=name, **style)
             rows = mine[mine["learner"] == name]
@@ -162,6 +171,8 @@ def plot(found: History, file: str | Path) -> None:
             xlabel="labelled records of the key",
         )
         left.set_ylim(bottom=0)
+        for axes in (left, right):
+            axes.xaxis.set_major_formatter(plots.thousands())
 
 
 def _number(value: Any) -> float | None:

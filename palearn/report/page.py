@@ -8,10 +8,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from palearn import __version__
 from palearn.errors import FileFormatError, shown
 from palearn.models.counters import CERTAIN
 from palearn.report import charts, plots
-from palearn.report.history import FIGURES, Batch, History, Sums, error, of_keys, ratio, window_error, worst
+from palearn.report.history import (
+    FIGURES,
+    Batch,
+    History,
+    Sums,
+    error,
+    of_keys,
+    pooled,
+    ratio,
+    window_error,
+    worst,
+)
 from palearn.tables import schemas
 from palearn.tables.schemas import STATUSES
 from palearn.types import FloatArray
@@ -52,7 +64,13 @@ def page(found: History, file: str | Path) -> None:
 def _content(found: History) -> dict[str, Any]:
     """Return what the template shows."""
     total, steps = found.total, found.binned(POINTS)
+    judged = pooled(steps, found.learners[0])
     out: dict[str, Any] = {
+        "title": found.path.rstrip("/").rpartition("/")[2],
+        "folder": found.path,
+        "topics": _topics(found),
+        "version": __version__,
+        "pooled": len(judged) < len(steps),
         "labelled": total.learners[found.learners[0]].n,
         "batches": len(found.batches),
         "last": found.batches[-1].number,
@@ -74,13 +92,23 @@ def _content(found: History) -> dict[str, Any]:
             "names": ["no change", *found.learners],
             "learners": _learners(found, total),
             "options": _options(found),
-            "errors": _errors(found, steps),
+            "errors": _errors(found, judged),
             "quantiles": _quantiles(found) if len(found.keys) > 1 else None,
             "worst": _worst(found),
             "views": _views(found, steps),
             "drift": _drift(found, total, steps) if found.looks_for_drift else None,
         }
     return out
+
+
+def _topics(found: History) -> list[str]:
+    """Return the topics of the newest batch."""
+    batches = found.tables.batches("batches")
+    if not batches:
+        return []
+    rows = found.tables.columns("batches", pa.schema([schemas.BATCHES.field("offsets")]), batch=batches[-1])
+    offsets = rows["offsets"][0].as_py() if rows.num_rows else None
+    return sorted({place["topic"] for place in offsets or ()})
 
 
 def _learners(found: History, total: Batch) -> list[dict[str, Any]]:
@@ -247,10 +275,13 @@ def _times(found: History) -> dict[str, Any] | None:
     def chart(label: str, heights: FloatArray, kind: str) -> str:
         return charts.lines(label, [(1, numbers, heights)], _BATCH, kind)
 
-    accounted = bool(np.isfinite(rates).any())
+    counts = np.array([batch.account["records"] if batch.account else np.nan for batch, _ in known])
+    known_rates = bool(np.isfinite(rates).any())
+    # A batch of a few records says nothing of the rate.
+    large = counts >= 0.05 * np.nanmax(counts) if known_rates else np.zeros(len(known), bool)
     return {
         "seconds": chart("seconds of each batch", seconds, "number"),
-        "rates": chart("records a second", rates, "count") if accounted else None,
+        "rates": chart("records a second", np.where(large, rates, np.nan), "count") if known_rates else None,
         "rows": list(zip(numbers.astype(int), seconds, rates, strict=True)),
     }
 

@@ -63,6 +63,13 @@ def figure(path: str | Path, columns: int = 1, width: float = 7.0, *, shared: st
             raise FileFormatError(f"{path} cannot be written: {error.strerror}") from None
 
 
+def thousands() -> Any:
+    """Return a formatter of ticks with thousands separators."""
+    from matplotlib.ticker import FuncFormatter
+
+    return FuncFormatter(lambda x, _: f"{x:,.0f}" if float(x).is_integer() else f"{x:,g}")
+
+
 #: What stands for the ink and for fainter lines until a page's stylesheet says what they are, in light and in dark.
 INK, FAINT = "#010203", "#040506"
 _VARIABLES = {INK: "--ink", FAINT: "--faint"} | {colour: f"--line-{i}" for i, colour in enumerate(_COLOURS)}
@@ -104,12 +111,26 @@ def inline(draw: Callable[[Any], None], label: str, width: int = 380, height: in
         draw(axes)
         file = io.StringIO()
         whole.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = file.getvalue()
+        pointed = "".join(_pointed(axes, width, height))
+    text = file.getvalue().replace("</svg>", f"{pointed}</svg>")
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' id="[\w.]+_\d+"', "", text)  # a page has many drawings, and an id once
     for colour in _VARIABLES:
         text = text.replace(colour.lower(), variable(colour))
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
+
+
+def say(axes: Any, x: float, y: float, text: str) -> None:
+    """Let a page say ``text`` where somebody points at a place of :func:`inline`'s axes."""
+    axes.figure.__dict__.setdefault("_said", []).append((x, y, text))
+
+
+def _pointed(axes: Any, width: int, height: int) -> Iterator[str]:
+    """Yield circles that are not seen, with their texts: browsers show them without a script."""
+    for x, y, text in axes.figure.__dict__.get("_said", ()):
+        px, py = axes.figure.transFigure.inverted().transform(axes.transData.transform((x, y)))
+        place = f'cx="{px * width:.1f}" cy="{(1 - py) * height:.1f}"'
+        yield f'<circle {place} r="6" fill="transparent"><title>{escape(text)}</title></circle>'
 
 
 def variable(colour: str) -> str:
@@ -124,4 +145,5 @@ def errors_so_far(curve: Sequence[tuple[int, Sequence[int]]], names: Sequence[st
         for i, (name, style) in enumerate(zip(names, styles(), strict=False)):
             axes.plot(labelled, [mistakes[i] / n for n, mistakes in curve if n], label=name, **style)
         axes.set(xlabel="labelled examples", ylabel="error so far (share of mistakes)")
+        axes.xaxis.set_major_formatter(thousands())
         axes.set_ylim(bottom=0)

@@ -114,7 +114,7 @@ def test_learners_without_an_error_yet_are_last() -> None:
     learners = {"new": {"n": 0, "mistakes": 0, "error": None}, "old": {"n": 4, "mistakes": 1, "error": 0.25}}
     entry = {"n": 4, "baseline_error": 0.5, "errors": {"new": None, "old": 0.25}}
     lines = printed(errors({"learners": learners, "no_change": 0.5, "keys": {"k": entry}}), 80)
-    assert "best: 2 old, 25.00 %" in lines[0]
+    assert "best: 2 old, error 25.00 %" in lines[0]
     assert [line.split()[:3] for line in lines[4:7]] == [
         ["2", "old", "25.00"],
         ["0", "no", "change"],

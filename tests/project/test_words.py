@@ -49,6 +49,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile", "docker/README.md")),
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "reproduction.md"),
     *sorted((ROOT / "conf").glob("*.yaml")),
+    ROOT / "palearn/report/page.html",
     *sorted((ROOT / "docker").rglob("*.y*ml")),
 ]
 
