@@ -31,6 +31,8 @@ from palearn.types import FloatArray
 #: Charts over all keys, and of one key, have at most so many points, and so have the tables of their figures.
 POINTS, KEY_POINTS = 100, 40
 WORST = 10
+#: Of a row's ``params``, what all learners of a job have in common.
+_SHARED = {"task", "bias", "positive", "views", "max_bytes", "max_features"}
 _DASHES = {"-": "none", "--": "6 3", "-.": "9 3 2 3", ":": "2 3"}
 _LABELLED, _BATCH = "labelled records", "batch"
 
@@ -144,7 +146,10 @@ def _options(found: History) -> list[tuple[str, str]]:
     rows = found.tables.columns("models", schema, batch=batches[-1])
     known = {row["learner"]: row for row in rows.group_by(schema.names).aggregate([]).to_pylist()}
     return [
-        (known[name]["algorithm"], ", ".join(f"{k}={v}" for k, v in json.loads(known[name]["params"]).items()))
+        (
+            known[name]["algorithm"],
+            ", ".join(f"{k}={v}" for k, v in json.loads(known[name]["params"]).items() if k not in _SHARED),
+        )
         if name in known
         else ("", "")
         for name in found.learners
