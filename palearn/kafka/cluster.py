@@ -135,7 +135,7 @@ def _of_partition(name: str, topic: str, partition: int, offset: int, first: int
     if offset in (END, FIRST):
         return []
     if offset < 0:
-        return [f"{place} is none; -1 stands for the end, -2 for the first one"]
+        return [f"{place} does not exist; -1 is the end, -2 for the first one"]
     if offset > end:
         return [f"{place} is beyond its end, {end}"]
     if offset < first:

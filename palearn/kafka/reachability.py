@@ -87,7 +87,7 @@ def require_advertised(bootstrap: str, access: Access | None, timeout_s: float =
             socket.create_connection((host, port), timeout=timeout_s).close()
             reached += 1
         except OSError as error:
-            reason = "which does not answer" if isinstance(error, TimeoutError) else "where nobody listens"
+            reason = "which does not answer" if isinstance(error, TimeoutError) else "which accepts no connections"
             first = first or BrokerError(_advertised(address.strip(), name, reason))
     if first is not None and not reached:
         raise first

@@ -345,7 +345,7 @@ KNOWN: tuple[Failure, ...] = (
         "unknown_topic",
         r"(?:UnknownTopicOrPartition(?:Exception|Error)|InvalidTopicException)[^\n]*",
         "Kafka at {servers} has no such topic, or it was deleted meanwhile ({detail})",
-        "Correct source.kafka.topics; a topic that was made anew needs a new checkpoint and a new output",
+        "Correct source.kafka.topics; a topic that was deleted and made again needs a new checkpoint and a new output",
     ),
     Failure(
         "broker_silent",

@@ -139,7 +139,7 @@ def _ends(batches: list[list[dict[str, Any]]]) -> checkpoint.Ends:
             stops = ends.setdefault((row["topic"], row["partition"]), [row["start"]] * (number + 1))
             if row["start"] != stops[-1]:
                 raise ConfigError(
-                    f"batch {number} began anew with offset {row['start']} of {row['topic']}, partition "
+                    f"batch {number} began again with offset {row['start']} of {row['topic']}, partition "
                     f"{row['partition']}, which earlier batches had taken up to {stops[-1]}: the topic was left out "
                     "and put back. Batches with records that were learned twice cannot be repeated"
                 )

@@ -65,7 +65,7 @@ OFFSETS = [
     ({"0": 5, "1": 0, "7": 0}, "{topic} has no partition 7; topic {topic} has the partitions 0, 1"),
     ({"0": 5, "1": 11}, "offset 11 of {topic}, partition 1, is beyond its end, 10"),
     ({"0": 2, "1": 0}, "offset 2 of {topic}, partition 0, is gone: the first one that Kafka still has is 3"),
-    ({"0": -3, "1": 0}, "offset -3 of {topic}, partition 0, is none; -1 stands for the end, -2 for the first one"),
+    ({"0": -3, "1": 0}, "offset -3 of {topic}, partition 0, does not exist; -1 is the end, -2 for the first one"),
 ]
 
 
@@ -142,7 +142,7 @@ def broker_that_advertises(host: str, port: int) -> Iterator[str]:
     ("host", "port", "fault"),
     [
         ("kafka.invalid", 9092, "kafka.invalid:9092, whose name cannot be resolved here"),
-        ("127.0.0.1", 1, "127.0.0.1:1, where nobody listens"),
+        ("127.0.0.1", 1, "127.0.0.1:1, which accepts no connections"),
     ],
 )
 def test_an_advertised_address_that_does_not_work(host: str, port: int, fault: str, tmp_path: Path) -> None:
