@@ -104,8 +104,8 @@ def evaluate(
         fault = trials.first_fault(examples, settings, chosen) if again else ", ".join(report["reasons"])
         raise FileFormatError(f"{file}: none of its {report['rejected']:,} records can be used; {fault}")
     if holdout is not None:
-        same = {name: kind for name, kind in kinds.items() if kind in ("number", "text", "boolean")}
-        test = examples._replace(source=holdout, epochs=1, shuffle=None, reading=reading.but(columns=same))
+        alike = reading.but(columns={}, known=kinds or None)
+        test = examples._replace(source=holdout, epochs=1, shuffle=None, reading=alike)
         report["holdout"] = trials.held_out(passes[-1].models, test)
     if json:
         print_json(report if len(chosen) > 1 else _single(report))
@@ -310,7 +310,7 @@ def search(
     (path, *_), reading = inputs([file], reading.but(views=bool(settings.views)))
     if path == STDIN:
         usage("standard input can be read once: write it to a file for search")
-    column_kinds(path, reading, quiet=json)
+    kinds = column_kinds(path, reading, quiet=json)
     plan = searching.Plan(
         Examples(path, reading),
         settings,
@@ -325,7 +325,7 @@ def search(
         raise FileFormatError(
             f"{file}: no record with a label can be used, so nothing can be chosen; palearn evaluate says more"
         )
-    block = yaml.safe_dump(searching.configuration(found[0]), sort_keys=False)
+    block = yaml.safe_dump(searching.configuration(found[0], kinds), sort_keys=False)
     if json:
         print_json({"chosen": _tried(found[0]), "candidates": [_tried(x) for x in found]})
     else:

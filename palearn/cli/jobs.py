@@ -26,8 +26,10 @@ from palearn.cli.shared import (
     progress,
     state_app,
     store_app,
+    usage,
 )
 from palearn.errors import ConfigError, shown
+from palearn.files import decided
 from palearn.files.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -137,8 +139,10 @@ def produce(
     """Send the records of files to a topic, keyed and in order."""
     from palearn.kafka.produce import produce as send
 
-    kafka = _kafka_of(config)
+    kafka, columns = _job_of(config)
     paths, reading = inputs(files, reading.but(views=views))
+    if known := decided(paths, reading):
+        reading = reading.but(known=known | columns)
     for path in paths:
         column_kinds(path, reading, quiet=json)
     with progress("bytes") as bar:
@@ -162,13 +166,14 @@ def produce(
         raise typer.Exit(1)
 
 
-def _kafka_of(config: Path | None) -> "KafkaSource | None":
-    """Return the brokers of a job's configuration."""
+def _job_of(config: Path | None) -> "tuple[KafkaSource | None, dict[str, str]]":
+    """Return the brokers of a job's configuration, and what it says of files' columns."""
     from palearn.config import load
 
     if config is None:
-        return None
-    kafka = load(config).source.kafka
+        return None, {}
+    loaded = load(config)
+    kafka = loaded.source.kafka
     if kafka is None:
         raise ConfigError(f"{config} has no source.kafka")
     if kafka.java_access:
@@ -176,7 +181,7 @@ def _kafka_of(config: Path | None) -> "KafkaSource | None":
             f"{config}: {', '.join(kafka.java_access)} of source.kafka.options are for Java's client, which does not "
             "produce here; say it in source.kafka.access, which both understand"
         )
-    return kafka
+    return kafka, {name: str(kind) for name, kind in loaded.records.columns.items()}
 
 
 @app.command()
@@ -225,6 +230,7 @@ def check(config: Config, set_: Overrides = [], json: Json = False) -> None:  # 
 
 
 @app.command()
+@reads_files
 def replay(
     config: Config,
     input_: Annotated[list[Path], typer.Option("--input", help="Files to learn.", exists=True)] = [],  # noqa: B006
@@ -233,18 +239,25 @@ def replay(
     to: Annotated[str, typer.Option("--to", help="latest, or JSON of offsets a partition.")] = "latest",
     batches_of: Annotated[str | None, typer.Option(help="Checkpoint of a stream: repeat its batches.")] = None,
     set_: Overrides = [],  # noqa: B006
+    *,
+    reading: ReadOptions,
     master: Master = None,
 ) -> None:
     """Learn history in one batch: the same engine, outputs and bits as the stream."""
     from palearn.config import load
     from palearn.spark import replay as job
+    from palearn.spark.source import reading_of
 
     # In quotes: a topic may be called 2024-01-01.
     overrides = [*set_, *([f"source.kafka.topics={msgspec.json.encode([topic]).decode()}"] if topic else [])]
     paths = [str(path) for path in input_] or None
     loaded = load(config, overrides)
     log_to_stderr(loaded.logging.format, loaded.logging.level)
-    job.run(loaded, paths=paths, start=from_, end=to, batches_of=batches_of, master=master)
+    given = reading.said
+    if "key" in given or (given and not (paths or loaded.source.files)):
+        usage("options of reading are for --input, and its key is records.key of the configuration")
+    options = reading_of(loaded).but(**given) if given else None
+    job.run(loaded, paths=paths, start=from_, end=to, batches_of=batches_of, reading=options, master=master)
 
 
 @state_app.command("export")

@@ -19,7 +19,7 @@ from palearn.cli.shared import (
     usage,
 )
 from palearn.errors import shown
-from palearn.files.options import ReadOptions
+from palearn.files.options import ReadOptions, listed
 from palearn.records import is_utf8
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ def predict(
     (path, *_), reading = inputs([file], reading)
     loaded = predicting.load(models, learners=learner, batch=batch)
     found = predicting.Predictions(loaded, path, reading)
+    if found.unknown:
+        typer.echo(shown(f"{path}: the models do not know {listed(found.unknown)}: left out"), err=True)
     if out is not None:
         with predicting.written(out) as write:
             _score(found, write)

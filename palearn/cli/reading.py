@@ -20,11 +20,22 @@ LabelColumn = Annotated[
 ]
 Columns = Annotated[
     list[str],
-    typer.Option("--column", help="What a column holds, NAME=number, text, boolean, id or ignore; VW: tag=id."),
+    typer.Option(
+        "--column", help="What a column holds, NAME=number, text, boolean, bag, id, weight, time or ignore; VW: tag=id."
+    ),
 ]
 Names = Annotated[Path | None, typer.Option("--names", help="Feature names for LIBSVM: a line each, in index order.")]
 
 Key = Annotated[str | None, typer.Option(help="The field that is the key: one model for each of its values.")]
+
+KeyFeature = Annotated[bool, typer.Option("--key-feature", help="The key's column is a feature too.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(help="CSV: the character between cells, tab for a tab; default: what the first line shows."),
+]
+Header = Annotated[str | None, typer.Option(help="CSV without a header line: the columns' names, with commas.")]
+Encoding = Annotated[str | None, typer.Option(help="Of text: cp1252, utf-16, …; default: utf-8.")]
+Decimal = Annotated[str | None, typer.Option(help="CSV: what stands before the fraction of numbers, . or ,")]
 
 #: So many columns of a file are shown.
 MOST_COLUMNS = 30
@@ -67,9 +78,24 @@ def _reading(
     label: LabelColumn = None,
     names: Names = None,
     column: Columns = [],  # noqa: B006
+    key_feature: KeyFeature = False,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    encoding: Encoding = None,
+    decimal: Decimal = None,
 ) -> ReadOptions:
-    named = None if names is None else _read_names(names)
-    return ReadOptions(format=format, key=key, label=label, names=named, columns=_columns_of(column))
+    return ReadOptions(
+        format=format,
+        key=key,
+        key_feature=key_feature,
+        label=label,
+        names=None if names is None else _read_names(names),
+        columns=_columns_of(column),
+        delimiter="\t" if delimiter in ("\\t", "tab") else delimiter,
+        header=None if header is None else header.split(","),
+        encoding=encoding,
+        decimal=decimal,
+    )
 
 
 def _existing(file: str) -> Path:
@@ -103,12 +129,14 @@ def _columns_of(given: list[str]) -> dict[str, str]:
 
 
 def column_kinds(path: Path, reading: ReadOptions, *, quiet: bool) -> dict[str, str]:
-    """Return what a file's columns are taken for; where the format leaves it open, say so on standard error."""
+    """Return what a file's columns are taken for; say so on standard error, and what is worth a warning."""
     from palearn import files
 
-    kinds = files.kinds(path, reading)
+    kinds, notes = files.look(path, reading)
     if kinds and not quiet:
         told = ", ".join(f"{name} {kind}" if name != kind else name for name, kind in [*kinds.items()][:MOST_COLUMNS])
         more = f", and {len(kinds) - MOST_COLUMNS:,} more" if len(kinds) > MOST_COLUMNS else ""
         typer.echo(shown(f"{path}: {told:.4000}{more} (change one with --column NAME=text)"), err=True)
+    for note in notes:
+        typer.echo(shown(f"{path}: {note}"), err=True)
     return kinds

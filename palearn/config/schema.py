@@ -14,7 +14,7 @@ from palearn.engine.join import Limits
 from palearn.errors import ConfigError, LearnerError
 from palearn.learners import LEARNERS, Learner
 from palearn.models.state import FADING, MAX_BYTES, MAX_FEATURES, WINDOW, Settings
-from palearn.records import PLAIN, Encoding, LabelValue, ValueFormat
+from palearn.records import PLAIN, Encoding, Kind, LabelValue, ValueFormat
 from palearn.records.keys import WANTED, WITH_FIELDS, Form, KeyFormat, schema_fault
 from palearn.tables import object_stores
 from palearn.tables.schemas import TABLES
@@ -52,10 +52,18 @@ class KafkaSource(Section, frozen=True):
 
 
 class FilesSource(Section, frozen=True):
-    """Files instead of Kafka, for replay; ``format`` None: by suffix."""
+    """Files instead of Kafka, for replay; ``format`` None: by suffix.
+
+    The others are those of :class:`palearn.files.ReadOptions`.
+    """
 
     path: Text | list[Text]
     format: Text | None = None
+    label: Text | None = None
+    delimiter: Text | None = None
+    header: list[Text] | None = None
+    encoding: Text | None = None
+    decimal: Text | None = None
 
 
 class Source(Section, frozen=True):
@@ -102,6 +110,8 @@ class Records(Section, frozen=True):
     """How records are read; see :mod:`palearn.records`.
 
     ``format`` and, for Avro and Protobuf, ``schema`` and ``message`` are those of all topics that say nothing else.
+    ``columns``, what a column of a file is, and ``key_feature``, whether the key's column is a feature too, are for
+    files that are replayed or sent, and ``columns`` for those that the models score.
     """
 
     format: Encoding = "json"
@@ -115,6 +125,8 @@ class Records(Section, frozen=True):
     views: list[Text] | None = None
     topics: dict[str, TopicFormat] = msgspec.field(default_factory=dict)
     max_bytes: Count = MAX_BYTES
+    columns: dict[str, Kind] = msgspec.field(default_factory=dict)
+    key_feature: bool = False
 
 
 class State(Section, frozen=True):
@@ -269,6 +281,7 @@ class Config(Section, frozen=True):
             fading=self.metrics.fading,
             max_features=self.state.max_features,
             max_bytes=records.max_bytes,
+            columns=records.columns,
         )
 
     @property
@@ -326,6 +339,9 @@ def _without_files(records: dict[str, Any]) -> dict[str, Any]:
         del key["schema"]
         if key["form"] is None:
             del key["form"]
+    del records["columns"]  # of files: what is learned of a record does not depend on it
+    if not records["key_feature"]:
+        del records["key_feature"]
     for form in (records, *records["topics"].values()):
         del form["schema"]
         for name in ("format", "message"):

@@ -357,8 +357,9 @@ class Bucket:
 
 def _load(plan: BucketConfig, blob: bytes) -> Models:
     models = codec.decode(blob)
-    if models.settings.max_bytes is None:
-        models.settings = replace(models.settings, max_bytes=plan.settings.max_bytes)
+    most = models.settings.max_bytes or plan.settings.max_bytes
+    columns = plan.settings.columns or models.settings.columns
+    models.settings = replace(models.settings, max_bytes=most, columns=columns)
     stored = [learner.identity for learner in models.learners]
     if models.settings != plan.settings or stored != plan.specs:
         raise StateFormatError(

@@ -156,6 +156,7 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
         "views": settings.views,
         "max_bytes": settings.max_bytes or MAX_BYTES,
         "max_features": settings.max_features,
+        **({"columns": dict(settings.columns)} if settings.columns else {}),
     }
     for learner, state in zip(models.learners, models.states, strict=True):
         allowed = np.zeros(len(names), np.bool_)

@@ -42,7 +42,7 @@ SCHEMA = pa.schema([("row", pa.int64()), *(PREDICTIONS.field(i) for i in range(P
 _DESCRIBED = ("learner", "algorithm", "params")
 _OWN, _SHARED = ("tie", "view"), ("task", "bias", "positive", "views")
 #: What they say since they were first written, and what is taken where they do not.
-_BOUNDS: dict[str, Any] = {"max_bytes": MAX_BYTES, "max_features": None}
+_BOUNDS: dict[str, Any] = {"max_bytes": MAX_BYTES, "max_features": None, "columns": {}}
 #: More features than a record can have.
 _MANY = 2**31
 

@@ -24,6 +24,7 @@ from palearn.errors import ConfigError, LearnerError
 from palearn.evaluate.prequential import Examples, compare
 from palearn.learners import LEARNERS, Learner
 from palearn.models.state import Settings
+from palearn.records import KINDS
 
 #: The part of the examples that chooses ends at a multiple of so many records, or of a hundredth of a short stream.
 _PIECE, _SHORT = 500, 10_000
@@ -244,9 +245,11 @@ def _race(plan: Plan, group: list[tuple[str, dict[str, Any]]]) -> list[Tried]:
     ]
 
 
-def configuration(best: Tried) -> dict[str, Any]:
-    """Return the ``learners`` block of a job's configuration for a candidate."""
-    return {"learners": [{"name": best.algorithm, "algorithm": best.algorithm, **best.params}]}
+def configuration(best: Tried, kinds: Mapping[str, str] = {}) -> dict[str, Any]:
+    """Return the ``learners`` block of a job's configuration for a candidate, and ``records.columns`` of a file's."""
+    learners = [{"name": best.algorithm, "algorithm": best.algorithm, **best.params}]
+    columns = {name: kind for name, kind in kinds.items() if kind in KINDS}
+    return {"learners": learners, **({"records": {"columns": columns}} if columns else {})}
 
 
 def _name(algorithm: str, params: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from palearn.engine.validation import Chunk
 from palearn.errors import ConfigError, FileFormatError
 from palearn.files import Line
 from palearn.files.options import DEFAULT, ReadOptions
+from palearn.models.column_kinds import known_columns
 from palearn.models.keyed import Models
 from palearn.tables import reading
 from palearn.tables.schemas import MODELS
@@ -135,7 +136,11 @@ class Predictions:
             raise ConfigError(f"the models are of {len(models.keys):,} keys: name the field of the key (--key FIELD)")
         self.models, self.account = models, Account([learner.name for learner in models.learners])
         self._constant = models.keys[0] if options.key is None else None
-        self._lines = files.lines(file, options, views=bool(models.settings.views), unlabelled=True)
+        known = {} if models.settings.views else known_columns(models)
+        options = options.but(views=bool(models.settings.views), unlabelled=True, known=known or None)
+        #: Columns of the file that the models do not know; they are left out.
+        self.unknown = [name for name, kind in files.kinds(file, options).items() if kind == "unknown"]
+        self._lines = files.lines(file, options)
 
     def batches(self, watch: Callable[[int], None] = lambda records: None) -> Iterator[pa.RecordBatch]:
         """Score the file's records in its order; yield rows of :data:`SCHEMA`, a record's learners one after the other.

@@ -21,21 +21,21 @@ A line that cannot be used never ends the reading: it comes out as the :class:`R
 Only one line, or one batch of rows, is in memory at a time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from palearn import records
 from palearn.errors import FileFormatError, RecordError
 from palearn.files import text_lines
-from palearn.files.arrow import arrow_kinds, read_arrow
-from palearn.files.csv import csv_kinds, read_csv
+from palearn.files.arrow import arrow_look, read_arrow
+from palearn.files.csv import csv_look, read_csv
 from palearn.files.libsvm import Names, read_libsvm
-from palearn.files.options import DEFAULT, KINDS, ReadOptions
-from palearn.files.parquet import parquet_kinds, read_parquet
-from palearn.files.text_lines import COMPRESSIONS, DAMAGE, STDIN, Row, each_line, guarded, opened_stream
+from palearn.files.options import DEFAULT, Look, ReadOptions
+from palearn.files.parquet import parquet_look, read_parquet
+from palearn.files.text_lines import COMPRESSIONS, DAMAGE, STDIN, Keyed, Row, each_line, guarded, opened_stream
 from palearn.files.vw import read_vw
-from palearn.records import Record
+from palearn.records import KINDS, Record
 
 Format: TypeAlias = Literal["libsvm", "csv", "jsonl", "vw", "parquet", "arrow"]
 
@@ -53,9 +53,10 @@ SUFFIXES: dict[str, Format] = {
 _Value: TypeAlias = bytes | Record | RecordError
 _Reader: TypeAlias = Callable[[Path, BinaryIO, ReadOptions], Iterator[Row]]
 #: Formats whose columns have kinds.
-_KINDS_OF = {"csv": csv_kinds, "parquet": parquet_kinds, "arrow": arrow_kinds}
+_LOOKS = {"csv": csv_look, "parquet": parquet_look, "arrow": arrow_look}
+_TABLES = {"csv": read_csv, "parquet": read_parquet, "arrow": read_arrow}
 #: Formats of which ``columns`` may say something.
-_WITH_COLUMNS = (*_KINDS_OF, "vw")
+_WITH_COLUMNS = (*_TABLES, "vw")
 
 
 def format_of(path: str | Path, format: str | None = None) -> Format:
@@ -108,29 +109,52 @@ def read(
     """
     options = options.but(**given)
     chosen = _checked(path, options)
+    if chosen in _TABLES:
+        return ((number, record) for number, (_, record) in _table_rows(Path(path), chosen, options, opened))
     return guarded(Path(path), opened, lambda stream: _READERS[chosen](Path(path), stream, options))
 
 
+def _table_rows(path: Path, format: Format, options: ReadOptions, opened: BinaryIO | None) -> Iterator[Keyed]:
+    return guarded(path, opened, lambda stream: _TABLES[format](path, stream, options))
+
+
 def kinds(path: str | Path, options: ReadOptions = DEFAULT, **given: Any) -> dict[str, str]:
-    """Return what a file's columns are, guessed in CSV from its first rows; {} of formats without, and of pipes.
+    """Return what :func:`look` finds of a file's columns."""
+    return look(path, options.but(**given)).kinds
+
+
+def look(path: str | Path, options: ReadOptions = DEFAULT) -> Look:
+    """Return what a file's columns are, guessed in CSV from its first rows, and what is worth a warning.
 
     Parameters and errors as of :func:`read`.
 
     Returns
     -------
-    dict
-        Name -> ``number``, ``text``, ``boolean``, ``ignore``, ``label``, ``id``, ``weight``, ``time``, or the name of
-        any other type, in the order of the columns.
+    Look
+        ``kinds``, a column's name -> a kind, ``label``, ``key``, ``features`` (a column that holds them by name), or
+        ``unknown`` to the model, in the order of the columns; and ``notes``, sentences. Both are empty of formats
+        without columns, and of pipes.
     """
-    options = options.but(**given)
     chosen = _checked(path, options)
-    if chosen not in _KINDS_OF or Path(path) == STDIN or not Path(path).is_file():  # a pipe can be read once
-        return {}
+    if chosen not in _LOOKS or Path(path) == STDIN or not Path(path).is_file():  # a pipe can be read once
+        return Look({}, [])
     try:
         with opened_stream(Path(path)) as stream:
-            return _KINDS_OF[chosen](Path(path), stream, options)
+            return _LOOKS[chosen](Path(path), stream, options)
     except DAMAGE as error:
         raise FileFormatError(f"{path}: cannot be read: {error}") from error
+
+
+def decided(paths: Iterable[str | Path], options: ReadOptions = DEFAULT) -> dict[str, str]:
+    """Return what the columns of files are taken for in all of them: as the first file that has one shows it.
+
+    To be ``known`` of the options with which they are read. Parameters and errors as of :func:`read`.
+    """
+    out: dict[str, str] = {}
+    for path in paths:
+        found = look(path, options).kinds
+        out = {name: kind for name, kind in found.items() if kind in KINDS} | out
+    return out
 
 
 def _checked(path: str | Path, options: ReadOptions) -> Format:
@@ -142,6 +166,14 @@ def _checked(path: str | Path, options: ReadOptions) -> Format:
             raise FileFormatError(f"column {name!r:.80} must be one of {', '.join(KINDS)}, got {kind!r:.80}")
     if options.columns and format not in _WITH_COLUMNS:
         raise FileFormatError(f"{path}: {format} has no columns; columns are of {', '.join(_WITH_COLUMNS)}")
+    own = {"delimiter": ("csv",), "header": ("csv",), "decimal": ("csv",), "encoding": ("csv", "libsvm", "vw", "jsonl")}
+    for name, formats in own.items():
+        if getattr(options, name) is not None and format not in formats:
+            raise FileFormatError(f"{path}: {format} has no {name}; it is of {', '.join(formats)}")
+    if options.delimiter is not None and (len(options.delimiter) != 1 or options.delimiter in '"\r\n'):
+        raise FileFormatError(f"{path}: the delimiter must be one character, got {options.delimiter!r:.80}")
+    if options.decimal not in (None, ".", ","):
+        raise FileFormatError(f"{path}: decimal must be . or , and it is {options.decimal!r:.80}")
     return format
 
 
@@ -173,9 +205,12 @@ def lines(
     """Return an iterator over a file's lines with their keys; parameters and errors as :func:`read`."""
     options = options.but(**given)
     rows: Iterator[tuple[int, _Value]]
-    if format_of(path, options.format) == "jsonl":
-        _checked(path, options)
-        rows = guarded(Path(path), opened, _raw_lines)
+    if (format := _checked(path, options)) in _TABLES:
+        for number, (own, record) in _table_rows(Path(path), format, options, opened):
+            yield Line(number, own, record)
+        return
+    if format == "jsonl":
+        rows = guarded(Path(path), opened, lambda stream: _raw_lines(text_lines.opened_text(stream, options.encoding)))
     else:
         rows = read(path, options, opened=opened)
     for number, value in rows:
@@ -202,14 +237,11 @@ def _raw_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | RecordError]]:
 
 
 def _read_jsonl(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
-    return each_line(stream, lambda line: records.decode_value(line.encode()))
+    return each_line(stream, options.encoding, lambda line: records.decode_value(line.encode()))
 
 
 _READERS: dict[Format, _Reader] = {
     "libsvm": read_libsvm,
-    "csv": read_csv,
     "jsonl": _read_jsonl,
     "vw": read_vw,
-    "parquet": read_parquet,
-    "arrow": read_arrow,
 }

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from palearn.arrow_limits import body_size, check_claims
 from palearn.errors import FileFormatError
 from palearn.files import columnar
-from palearn.files.options import ReadOptions
+from palearn.files.options import Look, ReadOptions
 from palearn.files.parquet import FREE_GROWTH, MOST_GROWTH
-from palearn.files.text_lines import MAX_LINE_BYTES, Row
+from palearn.files.text_lines import MAX_LINE_BYTES, Keyed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,15 +27,15 @@ _PART_BYTES = 2**20
 _CONTINUES = b"\xff" * 4
 
 
-def read_arrow(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
+def read_arrow(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Keyed]:
     """Yield the rows of a file."""
     import pyarrow as pa
 
     number = 0
     try:
         reader = _opened(path, stream)
-        layout = columnar.Layout(path, reader.schema.names, options)
-        for number, row in enumerate(columnar.read_rows(_batches(path, reader), layout), 1):
+        layout = columnar.Layout(path, reader.schema, options)
+        for number, row in enumerate(columnar.read_rows(_batches(path, reader, layout), layout), 1):
             yield number, row
     except FileFormatError:
         raise
@@ -43,13 +43,14 @@ def read_arrow(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[R
         raise _damaged(path, number, error) from error
 
 
-def arrow_kinds(path: Path, stream: BinaryIO, options: ReadOptions) -> dict[str, str]:
-    """Return what the columns of a file are."""
+def arrow_look(path: Path, stream: BinaryIO, options: ReadOptions) -> Look:
+    """Return what the columns of a file are, and what is worth a warning."""
     import pyarrow as pa
 
     try:
-        schema = _opened(path, stream).schema
-        return columnar.shown_kinds(schema, columnar.Layout(path, schema.names, options))
+        reader = _opened(path, stream)
+        layout = columnar.Layout(path, reader.schema, options)
+        return Look(layout.kinds, layout.notes(next(_batches(path, reader, layout), None)))
     except FileFormatError:
         raise
     except (pa.ArrowException, ValueError, struct.error) as error:
@@ -70,18 +71,21 @@ def _opened(path: Path, stream: BinaryIO) -> "pa.ipc.RecordBatchStreamReader":
         )
     messages = _Messages(stream, None if head == _FILE else head)
     reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(messages, _PART_BYTES), mode="r"))
-    for field in reader.schema:
-        if not _is_read(field.type, top=True):
-            raise FileFormatError(
-                f"{path}: column {field.name!r:.80} is of type {field.type!s:.80}, which is not read; make it numbers, "
-                "text, lists or maps of these, or leave it out"
-            )
     return reader
 
 
-def _batches(path: Path, reader: "pa.ipc.RecordBatchStreamReader") -> "Iterator[pa.RecordBatch]":
+def _batches(
+    path: Path, reader: "pa.ipc.RecordBatchStreamReader", layout: columnar.Layout
+) -> "Iterator[pa.RecordBatch]":
+    for field in map(reader.schema.field, layout.taken):
+        if not _is_read(field.type, top=True):
+            raise FileFormatError(
+                f"{path}: column {field.name!r:.80} is of type {field.type!s:.80}, which is not read; make it numbers, "
+                f"text, lists or maps of these, or leave it out (--column '{field.name:.80}=ignore')"
+            )
     size = columnar.rows_at_once(reader.schema)
-    for batch in reader:
+    for whole in reader:
+        batch = whole.select(layout.taken)
         batch.validate(full=True)
         if batch.num_rows > 8 * batch.get_total_buffer_size() + size:
             raise FileFormatError(f"{path}: a batch says that it has {batch.num_rows} rows, which hold nothing")

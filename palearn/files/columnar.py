@@ -1,21 +1,39 @@
 """Rows of tables, as Parquet and Arrow files hold them: a column a feature, or columns ``features`` or ``views``."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from palearn import records
-from palearn.errors import RecordError
+from palearn.errors import FileFormatError, RecordError
 from palearn.files import text_lines
-from palearn.files.options import FIELDS, ReadOptions, check_columns, no_label, row_record
-from palearn.records import Label, LabelValue, Record
+from palearn.files.first_look import column_notes
+from palearn.files.options import (
+    FIELDS,
+    NO_FEATURES,
+    ReadOptions,
+    check_columns,
+    kinds_of,
+    listed,
+    no_label,
+    row_record,
+)
+from palearn.records import KINDS, Label, LabelValue, Record, label_text, record_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Rows read at a time, of numbers and of what may be of any length.
 FIXED_ROWS, LARGE_ROWS = 1024, 256
+#: So many rows are looked at for warnings.
+SAMPLE_ROWS = 1000
+#: Columns that hold features by their names, where they are maps or structs.
+NESTED = ("features", "views")
+_INDEX = re.compile(r"__index_level_\d+__")
 
 
 def rows_at_once(schema: "pa.Schema") -> int:
@@ -30,66 +48,152 @@ def rows_at_once(schema: "pa.Schema") -> int:
 class Layout:
     """What the columns of a file are.
 
+    Parameters
+    ----------
+    path
+        The file, for messages.
+    schema
+        Its columns' names and types, and perhaps pandas' metadata.
+    options
+        How it is read.
+
     Raises
     ------
     FileFormatError
-        The options name a column that is not there.
+        The options name a column that is not there, or a column can be no feature and is not left out.
     """
 
-    def __init__(self, path: object, columns: Sequence[str], options: ReadOptions) -> None:
+    def __init__(self, path: object, schema: "pa.Schema", options: ReadOptions) -> None:
+        columns = schema.names
         if options.label is not None and options.label not in columns:
             raise no_label(path, options.label, columns)
+        self._options = options
         self.label = options.label or "label"
         check_columns(path, options, columns, self.label)
-        fields = {name: name for name in FIELDS if name in columns}
-        #: Each column's kind where one is given, ``label``, or the field of the record that it is.
-        self.kinds: dict[str, str] = {**fields, **options.columns, self.label: "label"}
+        #: Columns that hold the features, each with its name.
+        self.nested = [name for name in NESTED if name in columns and _holds_names(schema.field(name).type)]
+        #: Columns that pandas says are its index.
+        self.index = [name for name in _pandas_index(schema) if name in columns and name not in options.columns]
+        shown = {field.name: _shown(field.type) for field in schema}
+        shown |= dict.fromkeys(self.index, "ignore")
+        #: Each column's kind, ``label``, ``key``, or the field of the record that it is.
+        self.kinds = kinds_of(shown, options, self.label) | dict.fromkeys(self.nested, "features")
+        #: Columns beside those that hold the features.
+        self.beside = [n for n, kind in self.kinds.items() if self.nested and kind not in (*NO_FEATURES, "features")]
+        #: Columns that are read.
+        self.taken = [name for name, kind in self.kinds.items() if kind not in ("ignore", "unknown")]
+        self.taken = [name for name in self.taken if name not in self.beside]
+        for name in self.taken:
+            if self.kinds[name] not in (*NO_FEATURES, "features") and shown[name] not in KINDS:
+                raise FileFormatError(
+                    f"{path}: column {name!r:.80} is of type {shown[name]}, which can be no feature: leave it out "
+                    f"(--column '{name}=ignore'), or make it numbers, texts or lists of texts"
+                )
+        if not self.taken:
+            raise FileFormatError(f"{path}: none of its columns is left: {listed(columns)}")
 
-    def record(self, cells: dict[str, Any]) -> Record:
-        """Return the record of a row, or raise a RecordError."""
-        label = _label(cells.get(self.label))
-        if "features" not in cells and "views" not in cells:
-            return row_record(label, cells, self.kinds)
-        if cells.get("features") is None and cells.get("views") is None:
+    def notes(self, sample: "pa.RecordBatch | None") -> list[str]:
+        """Return what is worth a warning; ``sample`` are the first rows."""
+        notes = []
+        left = [name for name in self.index if self.kinds[name] == "ignore"]
+        if left:
+            notes.append(f"{listed(left)}: pandas' index, left out (--column '{left[0]}=number' takes it)")
+        if self.beside:
+            notes.append(f"{listed(self.nested)} hold the features, and {listed(self.beside)} are left out")
+        if sample is None or self.nested:
+            return notes
+        texts = {name: _texts(sample.column(name)) for name, kind in self.kinds.items() if kind == "text"}
+        return notes + column_notes(texts, self.kinds)
+
+    def record(self, cells: dict[str, Any]) -> tuple[str | None, Record]:
+        """Return the key and the record of a row, or raise a RecordError."""
+        label, key = _label(cells.get(self.label)), self._options.key
+        record = self._nested_record(label, cells) if self.nested else row_record(label, cells, self.kinds)
+        if key is None or key in self.kinds:
+            return _key_text(cells.get(key or "")), record
+        return record_key(record, key), record
+
+    def _nested_record(self, label: Label, cells: dict[str, Any]) -> Record:
+        held = {name: cells.get(name) if name in self.nested else None for name in NESTED}
+        if held["features"] is None and held["views"] is None:
             raise RecordError("no_features", "the row's 'features' and 'views' are null")
-        record = row_record(label, {name: cells[name] for name in cells if self.kinds.get(name) in FIELDS}, self.kinds)
+        own = {name: cell for name, cell in cells.items() if self.kinds.get(name) in FIELDS}
+        record = row_record(label, own, self.kinds)
         record.features, record.views = None, None
-        if cells.get("features") is not None:
-            record.features = records.numbers("features", _mapping(cells["features"]))
-        if cells.get("views") is not None:
-            views = _mapping(cells["views"]).items()
+        if held["features"] is not None:
+            record.features = records.numbers("features", _mapping(held["features"]))
+        if held["views"] is not None:
+            views = _mapping(held["views"]).items()
             record.views = {v: records.numbers(f"view {v!r}", _mapping(x)) for v, x in views if x is not None}
         return record
 
 
-def shown_kinds(schema: "pa.Schema", layout: Layout) -> dict[str, str]:
-    """Return each column's kind, ``label``, or the field of the record that it is; other types by their names."""
+def _shown(type: "pa.DataType") -> str:
+    """Return the kind that a column of a type has, or the type's name where it can have none."""
     import pyarrow as pa
 
-    def kind(type: "pa.DataType") -> str:
-        types = pa.types
-        if types.is_boolean(type):
-            return "boolean"
-        if types.is_integer(type) or types.is_floating(type):
-            return "number"
-        inner = type.value_type if types.is_dictionary(type) else type
-        is_text = types.is_string(inner) or types.is_large_string(inner) or types.is_string_view(inner)
-        return "text" if is_text else f"{type!s:.60}"
+    types = pa.types
+    inner = type.value_type if types.is_dictionary(type) else type
+    if types.is_boolean(inner):
+        return "boolean"
+    if types.is_integer(inner) or types.is_floating(inner) or types.is_decimal(inner) or types.is_null(inner):
+        return "number"
+    if types.is_temporal(inner) or _is_string(inner):
+        return "text"
+    if (types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type)) and _is_string(
+        type.value_type
+    ):
+        return "bag"
+    return f"{type!s:.60}"
 
-    return {field.name: layout.kinds.get(field.name) or kind(field.type) for field in schema}
+
+def _is_string(type: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type))
 
 
-def read_rows(batches: "Iterable[pa.RecordBatch]", layout: Layout) -> Iterator[Record | RecordError]:
-    """Yield the record of every row, or what is wrong with it."""
+def _holds_names(type: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_struct(type) or pa.types.is_map(type))
+
+
+def _pandas_index(schema: "pa.Schema") -> list[str]:
+    """Return the columns that are an index of pandas: by its metadata, or by the names that it gives them."""
+    try:
+        said = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+    except (ValueError, KeyError, TypeError):
+        said = []
+    named = [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
+    return named + [name for name in schema.names if _INDEX.fullmatch(name) and name not in named]
+
+
+def _texts(column: "pa.Array") -> list[str]:
+    try:
+        return [str(cell) for cell in column.to_pylist() if cell is not None]
+    except (ValueError, OverflowError):  # not UTF-8, or a time that Python has none for: reading says which row it is
+        return []
+
+
+def _key_text(cell: Any) -> str | None:
+    """Return the text of a cell that is a key: as it stands; of a number, as labels are shown."""
+    if cell is None:
+        return None
+    return (label_text(cell) if isinstance(cell, LabelValue) else str(cell)) or None
+
+
+def read_rows(batches: "Iterable[pa.RecordBatch]", layout: Layout) -> Iterator[tuple[str | None, Record | RecordError]]:
+    """Yield the key and the record of every row, or what is wrong with it."""
     for cells in rows_of(batches):
         try:
             if isinstance(cells, RecordError):
                 raise cells
-            record = layout.record(cells)
+            found = layout.record(cells)
         except RecordError as error:
-            yield error
+            yield None, error
         else:
-            yield record
+            yield found
 
 
 def _is_text(type: "pa.DataType") -> bool:
@@ -102,6 +206,8 @@ def _is_text(type: "pa.DataType") -> bool:
 
 
 def _label(label: Any) -> Label:
+    if isinstance(label, Decimal):
+        label = float(label)
     if isinstance(label, float):
         return records.number("label", label)
     if label is not None and not isinstance(label, LabelValue):

@@ -15,7 +15,7 @@ Names: TypeAlias = Sequence[str] | None
 
 def read_libsvm(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
     """Yield the rows of a file."""
-    return each_line(stream, line_parser(options.names))
+    return each_line(stream, options.encoding, line_parser(options.names))
 
 
 def line_parser(names: Names) -> Callable[[str], Record | None]:

@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from palearn.errors import FileFormatError
 from palearn.files import columnar
-from palearn.files.options import ReadOptions
-from palearn.files.text_lines import COMPRESSIONS, STDIN, Row
+from palearn.files.options import Look, ReadOptions
+from palearn.files.text_lines import COMPRESSIONS, STDIN, Keyed
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -21,31 +21,33 @@ MOST_GROWTH, FREE_GROWTH = 100, 64 * 2**20
 _PART_BYTES = 2**16
 
 
-def read_parquet(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]:
+def read_parquet(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Keyed]:
     """Yield the rows of a file."""
     import pyarrow as pa
 
     number = 0
     try:
         with _opened(path, stream) as file:
-            layout = columnar.Layout(path, file.schema_arrow.names, options)
+            layout = columnar.Layout(path, file.schema_arrow, options)
             # The file's own description has counts of values, but Arrow ends the process where they are asked for and
             # it is damaged.
-            batches = file.iter_batches(columnar.rows_at_once(file.schema_arrow))
+            batches = file.iter_batches(columnar.rows_at_once(file.schema_arrow), columns=layout.taken)
             for number, row in enumerate(columnar.read_rows(batches, layout), 1):
                 yield number, row
     except (pa.ArrowException, UnicodeDecodeError) as error:  # names of columns are text too
         raise _damaged(path, number, error) from error
 
 
-def parquet_kinds(path: Path, stream: BinaryIO, options: ReadOptions) -> dict[str, str]:
-    """Return what the columns of a file are."""
+def parquet_look(path: Path, stream: BinaryIO, options: ReadOptions) -> Look:
+    """Return what the columns of a file are, and what is worth a warning."""
     import pyarrow as pa
 
     try:
         with _opened(path, stream) as file:
-            schema = file.schema_arrow
-            return columnar.shown_kinds(schema, columnar.Layout(path, schema.names, options))
+            layout = columnar.Layout(path, file.schema_arrow, options)
+            return Look(
+                layout.kinds, layout.notes(next(file.iter_batches(columnar.SAMPLE_ROWS, columns=layout.taken), None))
+            )
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _damaged(path, 0, error) from error
 

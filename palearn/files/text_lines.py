@@ -1,6 +1,7 @@
 """Lines of text: from plain or compressed files, one at a time or many at once, and what may be wrong with them."""
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -15,6 +16,8 @@ from palearn.errors import FileFormatError, RecordError
 from palearn.records import Record
 
 Row: TypeAlias = tuple[int, Record | RecordError]
+#: A row of a table: its number, its key if one is asked for, and its record.
+Keyed: TypeAlias = tuple[int, tuple[str | None, Record | RecordError]]
 _T = TypeVar("_T")
 
 #: Standard input.
@@ -105,6 +108,54 @@ class _Xz(io.RawIOBase):
         return len(plain)
 
 
+def opened_text(stream: BinaryIO, encoding: str | None) -> BinaryIO:
+    """Return a file's text as UTF-8; bytes that are none in its encoding are none in UTF-8 either.
+
+    Raises
+    ------
+    FileFormatError
+        There is no such encoding.
+    """
+    if encoding is None:
+        return stream
+    try:
+        if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
+            return stream
+        return cast(BinaryIO, io.BufferedReader(_Recoded(stream, encoding), _BUFFER_BYTES))
+    except LookupError:
+        raise FileFormatError(
+            f"encoding {encoding!r:.80} is not known; utf-8, cp1252, latin-1 and utf-16 are"
+        ) from None
+
+
+_BAD_BYTE = "palearn.bad_byte"
+codecs.register_error(_BAD_BYTE, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
+
+
+class _Recoded(io.RawIOBase):
+    """Text of another encoding as UTF-8; what is no text stays a byte that is none."""
+
+    def __init__(self, stream: BinaryIO, encoding: str) -> None:
+        self._stream, self._left, self._ended = stream, memoryview(b""), False
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors=_BAD_BYTE)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, into: Any) -> int:
+        """Read some bytes; 0 is the end."""
+        while not self._left and not self._ended:
+            part = self._stream.read(_BUFFER_BYTES)
+            self._ended = not part
+            text = self._decoder.decode(part, final=self._ended)
+            self._left = memoryview(text.encode(errors="surrogateescape"))
+        count = min(len(into), len(self._left))
+        into[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+
 def numbered(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the numbered lines; of one that is too long only the beginning, MAX_LINE_BYTES + 1 bytes."""
     number = 0
@@ -184,9 +235,9 @@ def parsed(line: bytes, parse: Callable[[str], Record | None]) -> Record | Recor
         return error
 
 
-def each_line(stream: BinaryIO, parse: Callable[[str], Record | None]) -> Iterator[Row]:
+def each_line(stream: BinaryIO, encoding: str | None, parse: Callable[[str], Record | None]) -> Iterator[Row]:
     """Yield what ``parse`` makes of every line; blank lines, and those it gives None for, are no records."""
-    for number, line in numbered(stream):
+    for number, line in numbered(opened_text(stream, encoding)):
         row = parsed(line, parse)
         if row is not None:
             yield number, row

@@ -40,7 +40,9 @@ def read_vw(path: Path, stream: BinaryIO, options: ReadOptions) -> Iterator[Row]
     for name, kind in options.columns.items():
         if name != TAG or kind not in ("id", "ignore"):
             raise FileFormatError(f"{path}: VW text has the one column {TAG}, id or ignore, got {name:.80}={kind}")
-    return each_line(stream, _line_parser(tagged=options.columns.get(TAG) == "id", views=options.views))
+    return each_line(
+        stream, options.encoding, _line_parser(tagged=options.columns.get(TAG) == "id", views=options.views)
+    )
 
 
 def _line_parser(*, tagged: bool, views: bool) -> Callable[[str], Record]:

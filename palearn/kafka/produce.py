@@ -104,6 +104,8 @@ def produce(
 ) -> ProduceReport:
     """Send the records of files to a topic, in the order of the files and lines; return when all are there.
 
+    What a column is, is decided once for all files: as ``options.known`` says, else as the first one that has it shows.
+
     Parameters
     ----------
     paths
@@ -142,6 +144,8 @@ def produce(
     total = _total_bytes(paths, options.format)
     report = ProduceReport()
     started = time.monotonic()
+    if options.known is None:
+        options = options.but(known=files.decided(paths, options) or None)
     with _Sender(bootstrap, access, topic, partitions) as sender:
         pace = _pacer(rate)
         for path, line in _lines(paths, options, total, progress):

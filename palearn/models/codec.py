@@ -91,7 +91,11 @@ def encode(models: Models) -> bytes:
             parts[spec.name] = _lists(spec.runs(models.layout), state.arrays[spec.name])
         names += [f"{i}.{name}" for name in parts]
         columns += parts.values()
-    meta = {"settings": models.settings, "learners": [x.spec for x in models.learners], "ties": _ties(models)}
+    meta = {
+        "settings": _settings(models.settings),
+        "learners": [x.spec for x in models.learners],
+        "ties": _ties(models),
+    }
     described = msgspec.json.encode({**meta, "clock": models.clock})
     batch = pa.record_batch(columns, names=names).replace_schema_metadata({_META: described})
     sink = pa.BufferOutputStream()
@@ -100,6 +104,14 @@ def encode(models: Models) -> bytes:
         writer.write_batch(batch)
     body = sink.getvalue()
     return b"".join((body, _TAIL.pack(zlib.crc32(body))))
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings as they are written: without what they seldom have."""
+    described: dict[str, Any] = msgspec.to_builtins(settings)
+    if not settings.columns:
+        del described["columns"]
+    return described
 
 
 def decode(blob: bytes) -> Models:

@@ -4,7 +4,7 @@ Here keys, classes and features come and leave, and the arrays follow; :mod:`pal
 with them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -42,6 +42,9 @@ class Settings:
     max_features
         Most features a key keeps; the least useful leave. None: nothing leaves, and a learner with a full
         covariance raises where it would have to.
+    columns
+        What columns of files are (a name -> one of :data:`palearn.records.KINDS`), where models were made from files:
+        whoever scores or learns on reads them by it. What is learned from a record does not depend on it.
     max_bytes
         The longest value of a record, in bytes; None: what an older version kept does not say it.
     """
@@ -54,6 +57,7 @@ class Settings:
     fading: float = FADING
     max_features: int | None = MAX_FEATURES
     max_bytes: int | None = MAX_BYTES
+    columns: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def signed(self) -> bool:

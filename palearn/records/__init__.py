@@ -23,6 +23,7 @@ import msgspec
 
 from palearn.errors import RecordError
 from palearn.records import confluent_wire, json, libsvm
+from palearn.records.column_kinds import KINDS, Kind
 from palearn.records.json import decoder
 from palearn.records.libsvm import parse_libsvm
 from palearn.records.normalize import from_fields, in_view, numbers
@@ -50,11 +51,13 @@ from palearn.records.value_format import PLAIN, WITH_SCHEMA, Encoding, ValueForm
 
 __all__ = [
     "BIAS",
+    "KINDS",
     "MAX_NAME",
     "PLAIN",
     "REASONS",
     "WITH_SCHEMA",
     "Encoding",
+    "Kind",
     "Label",
     "LabelValue",
     "Record",

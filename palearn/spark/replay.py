@@ -1,14 +1,19 @@
 """Replay: the same buckets, engine and tables over history, as one batch job."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 
+from palearn import files
 from palearn.config import Config, offsets_fault
 from palearn.engine.validation import Chunk
-from palearn.errors import ConfigError
+from palearn.errors import ConfigError, shown
+from palearn.files.options import ReadOptions
+from palearn.records import KINDS
 from palearn.spark import checkpoint, error_messages, operator, source
 from palearn.spark.readiness import require_ready_to_replay
 from palearn.spark.session import session
@@ -16,6 +21,8 @@ from palearn.spark.sink import Sink
 from palearn.spark.topics import make_output_topics, require_broker, require_topics
 from palearn.tables import object_stores
 from palearn.tables.folder import Folder
+
+_log = logging.getLogger(__name__)
 
 
 def run(
@@ -25,6 +32,7 @@ def run(
     start: str = "earliest",
     end: str = "latest",
     batches_of: str | None = None,
+    reading: ReadOptions | None = None,
     master: str | None = None,
     spark: SparkSession | None = None,
 ) -> None:
@@ -38,6 +46,8 @@ def run(
         Files, or None for the topics of ``source.kafka``.
     start, end
         ``earliest``, ``latest``, or JSON ``{"topic": {"0": offset}}``.
+    reading
+        How files are read; None: as ``source.files`` and ``records`` say.
     batches_of
         Checkpoint of a streaming job: learn the records that it took, in its batches. The order in which parts from
         several topics or partitions come together depends on them.
@@ -58,7 +68,7 @@ def run(
     if batches_of is not None and (chosen or config.source.kafka is None):
         raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
     with error_messages.in_one_sentence("the replay stopped", config):
-        _run(config, paths, start, end, batches_of, master, spark)
+        _run(config, paths, start, end, batches_of, reading, master, spark)
 
 
 def _run(
@@ -67,6 +77,7 @@ def _run(
     start: str,
     end: str,
     batches_of: str | None,
+    reading: ReadOptions | None,
     master: str | None,
     spark: SparkSession | None,
 ) -> None:
@@ -74,20 +85,53 @@ def _run(
     kafka = (paths is None and config.source.files is None) or bool(config.output.topics)
     require_ready_to_replay(config, kafka=kafka, start=start, end=end, ends=ends)
     spark = spark or session(config, name="palearn replay", master=master)
-    records = history(spark, config, paths, start, end) if ends is None else source.batches(spark, config, ends)
+    own = _paths(config, paths)
+    if own is not None:
+        config, reading = _with_columns(config, own, reading or source.reading_of(config))
+    records = (
+        history(spark, config, paths, start, end, reading) if ends is None else source.batches(spark, config, ends)
+    )
     make_output_topics(spark, config)
     Sink(config).write(operator.replay(sort(records), config), 0)
 
 
+def _paths(config: Config, paths: list[str] | None) -> list[str] | None:
+    """Return the files to read: those given, else those of ``source.files``; None: topics are read."""
+    own = config.source.files
+    if paths is not None or own is None:
+        return paths
+    return [own.path] if isinstance(own.path, str) else list(own.path)
+
+
+def _with_columns(config: Config, paths: list[str], reading: ReadOptions) -> tuple[Config, ReadOptions]:
+    """Decide once what the columns of all files are; it is read so in every task, and told with the models."""
+    known = dict(reading.known or {})
+    for path in paths:
+        kinds, notes = files.look(path, reading.but(known=None))
+        known = {name: kind for name, kind in kinds.items() if kind in KINDS} | known
+        if kinds:
+            notes = [", ".join(f"{name} {known.get(name, kind)}" for name, kind in kinds.items()), *notes]
+        for note in notes:
+            _log.info("%s: %.4000s", path, shown(note))
+    if not known:
+        return config, reading
+    columns = known | dict(reading.columns)
+    records = replace(config.records, columns=columns)
+    return replace(config, records=records), reading.but(known=known)
+
+
 def history(
-    spark: SparkSession, config: Config, paths: list[str] | None, start: str = "earliest", end: str = "latest"
+    spark: SparkSession,
+    config: Config,
+    paths: list[str] | None,
+    start: str = "earliest",
+    end: str = "latest",
+    reading: ReadOptions | None = None,
 ) -> DataFrame:
     """Return the records of files (None: of ``source.files``), or of the configured topics between two offsets."""
-    files = config.source.files
-    if paths is None and files is not None:
-        paths = [files.path] if isinstance(files.path, str) else list(files.path)
+    paths = _paths(config, paths)
     if paths is not None:
-        return source.from_files(spark, config, paths, files.format if files else None)
+        return source.from_files(spark, config, paths, reading)
     if config.source.kafka is not None:
         require_topics(spark, config.source.kafka)
     return source.topic_range(spark, config, start, end)

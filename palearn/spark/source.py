@@ -20,6 +20,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from palearn import files
 from palearn.config import Config, KafkaSource, KeyRule
 from palearn.errors import ConfigError, RecordError
+from palearn.files.options import ReadOptions
 from palearn.records import PLAIN, ValueFormat, encode, key_of
 from palearn.records.keys import KeyFormat, canonical
 from palearn.spark.checkpoint import Ends
@@ -113,34 +114,53 @@ def _with_batch(records: DataFrame, ends: Ends) -> DataFrame:
     return records.mapInArrow(number, schema)
 
 
-def from_files(spark: SparkSession, config: Config, paths: list[str], format: str | None = None) -> DataFrame:
-    """Return the records of files, read by :mod:`palearn.files`, a task a file.
+def reading_of(config: Config) -> ReadOptions:
+    """Return how a configuration reads files: by ``source.files`` and ``records``.
 
-    A line's place is (file name, 0, line number). Files have no Kafka key: the configuration says where it is.
+    Raises
+    ------
+    ConfigError
+        ``records.key`` is ``record``: files have no Kafka key, the configuration says where it is.
+    """
+    rule, records = config.records.key, config.records
+    if not isinstance(rule, KeyRule) or rule.form is not None:
+        raise ConfigError("files have no Kafka key: set records.key to {field: NAME} or {constant: TEXT}")
+    own = config.source.files
+    return ReadOptions(
+        key=rule.field,
+        key_feature=records.key_feature,
+        known=records.columns or None,
+        views=bool(records.views),
+        **({} if own is None else {name: getattr(own, name) for name in own.__struct_fields__ if name != "path"}),
+    )
+
+
+def from_files(spark: SparkSession, config: Config, paths: list[str], reading: ReadOptions | None = None) -> DataFrame:
+    """Return the records of files, read by :mod:`palearn.files`, a task a file; ``reading`` None: :func:`reading_of`.
+
+    A line's place is (file name, 0, line number).
 
     Raises
     ------
     ConfigError
         ``records.key`` is ``record``.
     """
+    options = reading_of(config) if reading is None else reading
     rule = config.records.key
-    if not isinstance(rule, KeyRule) or rule.form is not None:
-        raise ConfigError("files have no Kafka key: set records.key to {field: NAME} or {constant: TEXT}")
-    views = bool(config.records.views)
-    places = [(str(Path(path).resolve()), format) for path in paths]
-    frame = spark.createDataFrame(places, "path string, format string").repartition(len(places), "path")
+    assert isinstance(rule, KeyRule)
+    constant = rule.constant
+    places = [(str(Path(path).resolve()),) for path in paths]
+    frame = spark.createDataFrame(places, "path string").repartition(len(places), "path")
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for place in batch.to_pylist():
-                yield from _read_file(place["path"], place["format"], rule, views=views)
+                yield from _read_file(place["path"], options, constant)
 
     return _bucketed(frame.mapInArrow(read, _FILE_ROW), config.state.buckets)
 
 
-def _read_file(
-    path: str, format: str | None, rule: KeyRule, *, views: bool, rows: int = 10_000
-) -> Iterator[pa.RecordBatch]:
+def _read_file(path: str, options: ReadOptions, constant: str | None, rows: int = 10_000) -> Iterator[pa.RecordBatch]:
     schema = pa.schema(
         [
             ("key", pa.binary()),
@@ -152,8 +172,8 @@ def _read_file(
         ]
     )
     pending: list[dict[str, Any]] = []
-    for number, key, value in files.lines(path, key=rule.field, format=format, views=views):
-        key = rule.constant if rule.field is None else key
+    for number, own, value in files.lines(path, options):
+        key = constant if options.key is None else own
         row: dict[str, Any] = {"topic": path, "partition": 0, "offset": number}
         row["key"] = None if key is None else key.encode()
         if isinstance(value, RecordError):

@@ -49,7 +49,7 @@ ERRORS: list[tuple[str, int, list[str]]] = [
     ("evaluate none.csv", 1, ["no file none.csv", "a9a"]),
     ("evaluate folder", 1, ["folder is a folder", "files"]),
     ("evaluate notes.txt", 1, ["notes.txt", "suffix", "--format"]),
-    ("evaluate empty.csv", 1, ["empty.csv", "first line must name every column"]),
+    ("evaluate empty.csv", 1, ["empty.csv", "first line must name the columns"]),
     ("evaluate class.csv", 1, ["class.csv", "no label column 'label'", "a, class", "--label"]),
     ("evaluate text.csv", 1, ["text.csv", "none of its 2 records", "record 1", "'spam'", "--positive"]),
     ("evaluate bad.jsonl --json", 1, ["bad.jsonl", "none of its 1 records", "not_json"]),

@@ -263,7 +263,9 @@ def test_plain_lines_are_read_by_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_more_indices_than_a_table_holds(tmp_path: Path) -> None:
     path = tmp_path / "a.libsvm"
-    path.write_text("".join(f"1 {i}:1 {i * 10**9 + 7}:2 name{i}:3\n1 {i}:1 x:1\n1 {2 * i}:1\n" for i in range(3000)))
+    path.write_text(
+        "".join(f"1 {i}:1 {i * 10**9 + 7}:2 0{10**8 + i}:3\n1 {i}:1 x:1\n1 {2 * i}:1\n" for i in range(3000))
+    )
     plan = streams.plan(streams.learner("pa1"), tables=frozenset(), max_features=None)
     assert by_columns(path, plan, None, 1, None, 1) == by_records(path, plan, None, 1, None, 4000)
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from palearn import files
-from palearn.config import KeyRule
 from palearn.errors import FileFormatError, RecordError
 from palearn.evaluate.prequential import evaluate
+from palearn.files.options import ReadOptions
 from palearn.records import Record, encode
 from palearn.spark import source
 
@@ -79,7 +79,7 @@ def test_namespaces_are_views_where_views_are_asked_for(tmp_path: Path) -> None:
     found = evaluate(tmp_path / "a.vw", "two_view_pa", {"C": 1.0, "gamma": 0.5}, views=["page", "link"], bias=False)
     assert (found["n"], found["rejected"]) == (1, 0)
     assert evaluate(tmp_path / "a.vw", views=["page", "other"])["reasons"] == {"bad_view": 1}
-    (replayed,) = source._read_file(str(tmp_path / "a.vw"), None, KeyRule(constant="all"), views=True)
+    (replayed,) = source._read_file(str(tmp_path / "a.vw"), ReadOptions(views=True), "all")
     assert replayed.column("value").to_pylist() == [encode(record)]
 
 

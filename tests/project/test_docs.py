@@ -89,7 +89,7 @@ def test_first_steps_have_the_figures_that_they_lead_to(tmp_path, monkeypatch):
     examples = Examples("deliveries.csv", files.ReadOptions(label="outcome", key="depot"))
     found = compare(examples, settings_of(positive="late"), [Learner(name, name) for name in ("arow", "pa1")])
     assert tuple(f"{100 * x['error']:.1f}" for x in found.figures(per_key=False)) == told.groups()
-    first = next(line.value for line in files.lines("deliveries.csv", label="outcome"))
+    first = next(line.value for line in files.lines("deliveries.csv", label="outcome", key="depot"))
     assert decode_value(encode(first)).features == decode_value(record.encode()).features
 
 
