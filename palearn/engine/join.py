@@ -96,7 +96,7 @@ class Join:
         ``number`` are the keys' numbers, of each record of the run.
         """
         records = accepted.record
-        if self._idle() and all(records[i].id is None for i in run if i in records):
+        if self._idle() and all(record.id is None for i, record in records.items() if i in run):
             return JoinResult(np.arange(run.start, run.stop), accepted.columns.code[run.start : run.stop])
         rows = Rows(accepted, self.models)
         out = rows.result
