@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from palearn import __version__
 from palearn.errors import FileFormatError, shown
 from palearn.models.counters import CERTAIN
 from palearn.report import charts, plots
@@ -71,7 +71,7 @@ def _content(found: History) -> dict[str, Any]:
         "title": found.path.rstrip("/").rpartition("/")[2],
         "folder": found.path,
         "topics": _topics(found),
-        "version": __version__,
+        "version": metadata.version("palearn"),
         "pooled": len(judged) < len(steps),
         "labelled": total.learners[found.learners[0]].n,
         "batches": len(found.batches),
