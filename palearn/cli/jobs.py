@@ -249,7 +249,8 @@ def replay(
     from palearn.spark.source import reading_of
 
     # In quotes: a topic may be called 2024-01-01.
-    overrides = [*set_, *([f"source.kafka.topics={msgspec.json.encode([topic]).decode()}"] if topic else [])]
+    named = [f"source.kafka.topics={msgspec.json.encode([topic]).decode()}", "source.kafka.topics_pattern=null"]
+    overrides = [*set_, *(named if topic else [])]
     paths = [str(path) for path in input_] or None
     loaded = load(config, overrides)
     log_to_stderr(loaded.logging.format, loaded.logging.level)
@@ -274,6 +275,27 @@ def state_export(
     offsets = msgspec.json.encode(learned_up_to(Folder(checkpoint))).decode()
     console.print(f"the models of {keys:,} keys are in {out}/models", markup=False, soft_wrap=True)
     console.print(f"they have learned the records before {offsets}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def forget(
+    key: Annotated[str, typer.Argument(help="The model's key.")],
+    config: Config,
+    set_: Overrides = [],  # noqa: B006
+    master: Master = None,
+    json: Json = False,
+) -> None:
+    """Forget a key of a stopped job: its models, what waits for it, and its rows in all tables."""
+    from palearn.config import load
+    from palearn.spark.forget import forget as run
+
+    found = run(load(config, set_), key, master=master)
+    if json:
+        print_json(found)
+        return
+    rows = ", ".join(f"{count:,} of {table}" for table, count in found["rows"].items()) or "none of any table"
+    state = "it leaves the state" if found["state"] else "the state did not have it"
+    console.print(f"rows removed: {rows}; {state}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -179,7 +179,7 @@ def _record_faults(config: Config) -> list[str]:
     faults += form_faults(*form)
     for topic, own in records.topics.items():
         faults += [f"topics.{topic}.{fault}" for fault in topic_faults(own, *form)]
-        if kafka is not None and topic not in kafka.topics:
+        if kafka is not None and not kafka.takes(topic):
             faults.append(f"topics.{topic}: source.kafka.topics has no such topic")
     return [f"records.{fault}" for fault in faults]
 

@@ -1,5 +1,6 @@
 """The sections of a configuration and their types; :mod:`palearn.config.loading` checks what no single one can say."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -23,15 +24,37 @@ from palearn.tables.store import TableFormat
 Count = Annotated[int, Meta(ge=1)]
 
 
+#: Topics that brokers keep for themselves.
+_INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
 class KafkaSource(Section, frozen=True):
     """Topics of a Kafka cluster; ``options`` go to Spark's Kafka source as they are."""
 
     bootstrap_servers: Text
-    topics: Annotated[list[Text], Meta(min_length=1)]
+    topics: list[Text] = msgspec.field(default_factory=list)
+    topics_pattern: Text | None = None
     starting_offsets: Text = "earliest"
     max_offsets_per_trigger: Count = 250_000
     access: Access | None = None
     options: dict[str, str | bool | int | float] = msgspec.field(default_factory=dict)
+
+    def takes(self, topic: str) -> bool:
+        """Whether a topic is one of the source's; Kafka's own are not, whatever the pattern."""
+        if self.topics_pattern is None:
+            return topic in self.topics
+        return topic not in _INTERNAL and re.fullmatch(self.topics_pattern, topic) is not None
+
+    @property
+    def described(self) -> str:
+        """The topics, as a sentence names them."""
+        return ", ".join(self.topics) if self.topics_pattern is None else f"topics like {self.topics_pattern}"
+
+    @property
+    def fails_on_data_loss(self) -> bool:
+        """Whether records that are gone stop the stream; Spark does not mind how options' letters are written."""
+        given = {name.lower(): value for name, value in self.spark_options.items()}
+        return given.get("failondataloss", "true") != "false"
 
     @property
     def spark_options(self) -> dict[str, str]:
@@ -293,7 +316,9 @@ class Config(Section, frozen=True):
             topic: form_of(records.topics.get(topic), records.format, records.schema, records.message)
             for topic in sorted(topics)
         }
-        return {topic: form for topic, form in found.items() if form != PLAIN}
+        if kafka and kafka.topics_pattern is not None:  # topics that have no name yet
+            found[""] = form_of(None, records.format, records.schema, records.message)
+        return {topic: form for topic, form in found.items() if form != PLAIN or "" in found}
 
     @property
     def key_format(self) -> KeyFormat:

@@ -53,7 +53,15 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 def source_faults(kafka: KafkaSource) -> list[str]:
     """Return what is wrong, each with its path below ``source.kafka``."""
     names = (name_fault(topic) for topic in kafka.topics)
-    return [*(f"topics: {fault}" for fault in names if fault), *_option_faults(kafka)]
+    found = [f"topics: {fault}" for fault in names if fault]
+    if bool(kafka.topics) == (kafka.topics_pattern is not None):
+        found.append("topics: give topics, or topics_pattern, one of the two")
+    if kafka.topics_pattern is not None:
+        try:
+            re.compile(kafka.topics_pattern)
+        except re.error as error:
+            found.append(f"topics_pattern: {kafka.topics_pattern!r} is no regular expression: {error}")
+    return [*found, *_option_faults(kafka)]
 
 
 def name_fault(topic: str) -> str | None:

@@ -19,7 +19,7 @@ from palearn.engine.join_buffer import Part, Score
 from palearn.engine.join_result import JoinResult, More
 from palearn.engine.result_rows import Forgotten, Rejected
 from palearn.engine.summary import Summary
-from palearn.engine.tombstones import between_tombstones
+from palearn.engine.tombstones import between_tombstones, drop_keys, earlier
 from palearn.engine.validation import Accepted, Chunk, Fault, accept
 from palearn.errors import RecordError, StateFormatError
 from palearn.learners import Learner, Outcome
@@ -114,6 +114,10 @@ class Bucket:
             self._learn_run(accepted, run)
         self.summary.features_evicted += self.models.features_evicted - evicted
 
+    def forget_earlier(self, keys: Mapping[str, int]) -> None:
+        """Drop keys whose last record is older than a record count, as ``palearn forget`` asks for."""
+        drop_keys(self.models, self._join, self.summary, earlier(self.models, keys))
+
     def to_bytes(self) -> bytes:
         """Return the models, and what their keys wait for, as they are now."""
         self._join.store()
@@ -197,18 +201,10 @@ class Bucket:
         """
         if not tombstones:
             return
-        models, names = self.models, {row.key for row in tombstones}
-        known = [name for name in names if name in models.index]
-        told = len(self._join.expired)
-        pending = self._join.leave(known)
-        del self._join.expired[told:]
+        names = {row.key for row in tombstones}
         self.summary.records += len(tombstones)
-        self.summary.statuses["pending"] -= pending
-        self.summary.statuses["expired"] += pending + len(tombstones)
-        self.summary.forgotten += len(known)
-        if known:
-            gone = np.array([models.index[name] for name in known])
-            models.keep_keys(np.setdiff1d(np.arange(len(models.keys)), gone))
+        self.summary.statuses["expired"] += len(tombstones)
+        drop_keys(self.models, self._join, self.summary, {name for name in names if name in self.models.index})
         self._scored -= names
         self._drifted = {pair for pair in self._drifted if pair[0] not in names}
         if self._left:  # a row of before may be there, which is not the key's last one any more

@@ -22,7 +22,8 @@ from palearn.engine.validation import Accepted
 from palearn.errors import RecordError, StateFormatError
 from palearn.models.keyed import Models
 from palearn.models.state import Settings
-from palearn.records import PLAIN, LabelValue, Record, ValueFormat, decode_value, event_time, label_text
+from palearn.records import LabelValue, Record, ValueFormat, decode_value, event_time, label_text
+from palearn.records.value_format import format_of
 from palearn.types import IntArray
 
 Count = Annotated[int, Meta(ge=1)]
@@ -253,7 +254,7 @@ class Join:
             merged = Record()
             try:
                 for part in pending.parts:
-                    record = decode_value(part.value, self._forms.get(part.topic, PLAIN))
+                    record = decode_value(part.value, format_of(part.topic, self._forms))
                     merged = self._merge(merged, record) or merged
             except RecordError as error:
                 raise StateFormatError(f"a pending fragment is not a record: {error}") from None

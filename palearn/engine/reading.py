@@ -12,6 +12,7 @@ from palearn.models.columns import Columns, LabelCodes, joined, of_records
 from palearn.models.vectorize import Vocabulary, refused_names
 from palearn.records import PLAIN, Record, ValueFormat, decode_values
 from palearn.records import check as check_record
+from palearn.records.value_format import format_of
 
 #: A record's value: wire bytes, or what a file reader made of a line.
 Value = bytes | Record | RecordError | None
@@ -121,7 +122,7 @@ def _records_of_topics(
     out: list[Record | RecordError] = []
     for topic, run in groupby(topics):
         stop = len(out) + sum(1 for _ in run)
-        out += _records(values[len(out) : stop], most, features, forms.get(topic, PLAIN))
+        out += _records(values[len(out) : stop], most, features, format_of(topic, forms))
     return out
 
 

@@ -1,9 +1,15 @@
-"""Tombstones: records of a key without a value, which forget the key where that is asked for."""
+"""Keys that are forgotten: by tombstones (records of a key without a value), or as ``palearn forget`` asks for."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
+import numpy as np
+
+from palearn.engine.join import Join
 from palearn.engine.result_rows import Forgotten
+from palearn.engine.summary import Summary
 from palearn.engine.validation import Chunk, key_text, order
+from palearn.models.counters import LAST_SEEN
+from palearn.models.keyed import Models
 from palearn.records.keys import Form
 
 
@@ -29,3 +35,22 @@ def between_tombstones(chunk: Chunk, form: Form, *, exact: bool) -> Iterator[tup
         doomed.append(Forgotten(name, chunk.topic[row], int(chunk.partition[row]), int(chunk.offset[row]), at))
         names.add(name)
     yield chunk.rows(rows), doomed
+
+
+def earlier(models: Models, keys: Mapping[str, int]) -> set[str]:
+    """Return those of some keys whose last record is older than a record count of the bucket."""
+    known = [key for key in keys if key in models.index]
+    return {key for key in known if models.counts[models.index[key], LAST_SEEN] < keys[key]}
+
+
+def drop_keys(models: Models, join: Join, summary: Summary, names: Collection[str]) -> None:
+    """Drop keys that are there: their models, and the fragments that wait, which are counted and not written out."""
+    if not names:
+        return
+    told = len(join.expired)
+    pending = join.leave(names)
+    del join.expired[told:]
+    summary.statuses["pending"] -= pending
+    summary.statuses["expired"] += pending
+    summary.forgotten += len(names)
+    models.keep_keys(np.setdiff1d(np.arange(len(models.keys)), [models.index[name] for name in names]))

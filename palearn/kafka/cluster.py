@@ -60,7 +60,7 @@ def topics_of(kafka: KafkaSource) -> Topics:
 
 def wanted(kafka: KafkaSource, names: Iterable[str]) -> list[str]:
     """Return those of the cluster's topics that a source takes."""
-    return sorted(name for name in names if name in kafka.topics)
+    return sorted(name for name in names if kafka.takes(name))
 
 
 def _silent(kafka: KafkaSource, error: Exception) -> str:
@@ -73,6 +73,12 @@ def _silent(kafka: KafkaSource, error: Exception) -> str:
 def missing_topics(kafka: KafkaSource, found: Topics) -> list[str]:
     """Return a sentence for every topic that the source names and that is not there."""
     faults = []
+    if kafka.topics_pattern is not None and not found.ranges:
+        near = difflib.get_close_matches(kafka.topics_pattern, found.names, n=3, cutoff=0.3)
+        faults.append(
+            f"source.kafka.topics_pattern: Kafka at {kafka.bootstrap_servers} has no topic like {kafka.topics_pattern}"
+            f"{', the nearest ones are ' + ', '.join(near) if near else ''}; the pattern fits a whole name"
+        )
     for topic in kafka.topics:
         if topic not in found.names:
             near = difflib.get_close_matches(topic, found.names, n=1, cutoff=0.6)

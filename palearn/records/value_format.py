@@ -37,3 +37,8 @@ class ValueFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PLAIN = ValueFormat()
+
+
+def format_of(topic: str, forms: Mapping[str, ValueFormat]) -> ValueFormat:
+    """Return how a topic's values are written; ``""`` in ``forms`` stands for topics that are not named there."""
+    return forms.get(topic) or forms.get("", PLAIN)

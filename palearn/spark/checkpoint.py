@@ -6,7 +6,7 @@ depends on, the output that belongs to it, the ids of the topics, and the models
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -159,6 +159,35 @@ def require_same_topics(checkpoint: Folder, ids: Mapping[str, str]) -> None:
             )
     if ids.keys() - known["topics"].keys():
         checkpoint.write(known | {"topics": {**ids, **known["topics"]}}, KNOWN)
+
+
+def planned(checkpoint: Folder) -> dict[str, dict[int, int]]:
+    """Return where the last plan ends: topic -> partition -> offset; nothing, if there is none."""
+    plans = [int(name) for name in checkpoint.names("offsets") if name.isdecimal()]
+    found = _offsets(checkpoint.lines("offsets", str(max(plans)))) if plans else {}
+    return {topic: {int(part): end for part, end in parts.items()} for topic, parts in found.items()}
+
+
+def left_topics(checkpoint: Folder) -> dict[str, dict[int, int]]:
+    """Return the topics that were left out after records of them were taken, and up to where these were."""
+    found = (checkpoint.read(KNOWN) or {}).get("left", {})
+    return {topic: {int(part): end for part, end in parts.items()} for topic, parts in found.items()}
+
+
+def note_topics_left(checkpoint: Folder, takes: Callable[[str], bool]) -> None:
+    """Remember how far topics were taken that a job has not any more: Spark forgets them, and would begin anew."""
+    known = checkpoint.read(KNOWN)
+    assert known is not None
+    left = {topic: parts for topic, parts in planned(checkpoint).items() if not takes(topic)}
+    if left:
+        named = {topic: {str(part): end for part, end in parts.items()} for topic, parts in left.items()}
+        checkpoint.write(known | {"left": known.get("left", {}) | named}, KNOWN)
+
+
+def forget_requests(checkpoint: Folder) -> dict[int, dict[str, int]]:
+    """Return bucket -> key -> the bucket's record count, of keys that leave the state (:mod:`palearn.spark.forget`)."""
+    asked = (checkpoint.read(KNOWN) or {}).get("forget", {})
+    return {int(number): keys for number, keys in asked.items()}
 
 
 def batch_offsets(checkpoint: Folder, batch_id: int) -> list[dict[str, Any]]:

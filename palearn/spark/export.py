@@ -1,17 +1,21 @@
 """The state of a stopped job, read whole, and its export as a models table."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from palearn.engine.tombstones import earlier
 from palearn.errors import ConfigError
 from palearn.models import codec
 from palearn.models.from_table import BEFORE
+from palearn.models.keyed import Models
 from palearn.spark import error_messages
 from palearn.spark.ascii_codec import from_text
 from palearn.spark.checkpoint import (
     batch_offsets,
+    forget_requests,
     has_start,
     has_whole_start,
     known_of,
@@ -42,13 +46,13 @@ def export(checkpoint: str, out: str, *, master: str | None = None, spark: Spark
     if target.names():
         raise ConfigError(f"{target.path} is not empty; give the export a new folder")
     spark = spark or reader(name="palearn state export", master=master, path=source.path)
-    store = Store(out)
+    store, asked = Store(out), forget_requests(source)
     batch = last_commit(source)
     place = store.target(BEFORE if batch is None else batch)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = RowsFile(place)
-        for number, blob in blobs_in(batches):
+        for number, blob in blobs_in(batches, asked):
             with with_bucket_context(number):
                 models = codec.decode(blob)
             yield written(f"{number}.paln", rows.add(models))
@@ -87,13 +91,21 @@ def whole_state(spark: SparkSession, checkpoint: Folder) -> DataFrame:
     return state.selectExpr("bucket", "blob", "cast(null as binary) as start").unionByName(begun)
 
 
-def blobs_in(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of the buckets of :func:`whole_state`."""
+def blobs_in(batches: Iterator[pa.RecordBatch], asked: Mapping[int, Mapping[str, int]]) -> Iterator[tuple[int, bytes]]:
+    """Yield number and bytes of the buckets of :func:`whole_state`, without keys ``asked`` to be forgotten."""
     for batch in batches:
         for number, text, start in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             with with_bucket_context(number):
                 blob = start if text is None else from_text(text)
+                if text is not None and number in asked:
+                    blob = codec.encode(remembered(codec.decode(blob), asked[number]))
             yield number, blob
+
+
+def remembered(models: Models, asked: Mapping[str, int]) -> Models:
+    """Return models without the keys that were asked to be forgotten and have had no record since."""
+    gone = [models.index[key] for key in earlier(models, asked)]
+    return models.of_keys(np.setdiff1d(np.arange(len(models.keys)), gone)) if gone else models
 
 
 def learned_up_to(checkpoint: Folder) -> dict[str, dict[str, int]]:

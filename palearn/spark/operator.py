@@ -5,9 +5,14 @@ A group is a bucket of keys. Its state is one row of a schema that Spark froze w
 as a text (:mod:`palearn.spark.ascii_codec`).
 """
 
+import hashlib
+import os
+import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,7 +31,7 @@ from palearn.errors import NewerFormatError, RecordError, StateFormatError, Stre
 from palearn.models import codec
 from palearn.records import ValueFormat
 from palearn.spark.ascii_codec import from_text, to_text
-from palearn.spark.checkpoint import has_start, start_of
+from palearn.spark.checkpoint import forget_requests, has_start, start_of
 from palearn.spark.release import RELEASE
 from palearn.spark.worker import freeze_imports
 from palearn.tables.folder import Folder
@@ -76,7 +81,7 @@ def train(records: DataFrame, config: Config) -> DataFrame:
     described = bucket_config_in(config)
     every = config.output.models.every_batches if config.output.models else 1
     checkpoint = Folder(config.checkpoint)
-    path, begins = checkpoint.path, has_start(checkpoint)
+    path, begins, asked = checkpoint.path, has_start(checkpoint), forget_requests(checkpoint)
     spark = records.sparkSession
     # PySpark sends a partition's results when there are more rows of them than this.
     most_rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0)
@@ -90,6 +95,7 @@ def train(records: DataFrame, config: Config) -> DataFrame:
             else:
                 blob = start_of(Folder(path), key[0]) if begins else None
             bucket = Bucket(bucket_config_of(described), blob, batch_id)
+        bucket.forget_earlier(asked.get(key[0], {}))
         # The group may come in pieces: its order is restored over all of them.
         bucket.learn(_chunk(list(frames)))
         payloads = pack(bucket, models=batch_id % every == every - 1)
@@ -131,7 +137,7 @@ def replay(records: DataFrame, config: Config) -> DataFrame:
 
 def unwritten(spark: SparkSession, config: Config) -> DataFrame:
     """Return, from the state of a stopped job, the models that changed since their last snapshot."""
-    described = bucket_config_in(config)
+    described, asked = bucket_config_in(config), forget_requests(Folder(config.checkpoint))
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = bucket_config_of(described)
@@ -139,6 +145,7 @@ def unwritten(spark: SparkSession, config: Config) -> DataFrame:
             for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 with with_bucket_context(number):
                     bucket = Bucket(plan, from_text(blob))
+                bucket.forget_earlier(asked.get(number, {}))
                 yield _result_batch(pack(bucket))
 
     return state_of(spark, Folder(config.checkpoint)).mapInArrow(rows, RESULT)
@@ -147,8 +154,28 @@ def unwritten(spark: SparkSession, config: Config) -> DataFrame:
 def state_of(spark: SparkSession, checkpoint: Folder) -> DataFrame:
     """Return bucket and blob (a text) of every bucket in a checkpoint's state, as the last batch left it."""
     _ = spark.streams.active  # a session that never had a query cannot read state otherwise
-    state = spark.read.format("statestore").load(checkpoint.uri)
+    state = spark.read.format("statestore").load(plain_uri(checkpoint))
     return state.selectExpr("key.bucket", "value.groupState.blob")
+
+
+#: What Hadoop writes otherwise where a path becomes a URI; Spark's reader of state takes that for the path.
+_WRITTEN_OTHERWISE = re.compile(r"[^A-Za-z0-9/_.~!$&'()*+,;=:@\u00a0-\U0010ffff-]")
+
+
+def plain_uri(checkpoint: Folder) -> str:
+    """Return an address that Spark's reader of state finds: of a path with special characters, a link's."""
+    if not checkpoint.is_local or not _WRITTEN_OTHERWISE.search(checkpoint.root):
+        return checkpoint.uri
+    link = Path(_links().name) / hashlib.sha256(os.fsencode(checkpoint.root)).hexdigest()[:16]
+    if not link.is_symlink():
+        link.symlink_to(checkpoint.root)
+    return f"file://{link}"
+
+
+@lru_cache(maxsize=1)
+def _links() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of this process's links, which ends with it."""
+    return tempfile.TemporaryDirectory(prefix="palearn-")
 
 
 @contextmanager

@@ -172,10 +172,45 @@ def _topics(kafka: KafkaSource) -> Generator[PalearnError, None, cluster.Topics 
 def _offset_faults(config: Config, kafka: KafkaSource, found: cluster.Topics) -> list[str]:
     """Compare where the stream would begin with what the topics have."""
     folder = Folder(config.checkpoint)
-    if checkpoints.has_begun(folder) or any(name.lower().startswith("starting") for name in kafka.options):
+    if checkpoints.has_begun(folder):
+        return list(_history_faults(config, kafka, found, folder))
+    if any(name.lower().startswith("starting") for name in kafka.options):
         return []
     given = cluster.given_offsets(kafka.starting_offsets)
     return [] if given is None else cluster.offset_faults("source.kafka.starting_offsets", given, found)
+
+
+def _history_faults(config: Config, kafka: KafkaSource, found: cluster.Topics, folder: Folder) -> Iterator[str]:
+    """Yield why a stream cannot go on where its checkpoint stopped."""
+    done = checkpoints.planned(folder)
+    back = {topic: ends for topic, ends in checkpoints.left_topics(folder).items() if topic not in done}
+    for topic in sorted(filter(kafka.takes, back)):
+        ends = ", ".join(f"partition {part} up to {end}" for part, end in sorted(back[topic].items()))
+        yield (
+            f"source.kafka: topic {topic} was left out for a while, and {config.checkpoint} has learned {ends} of it: "
+            "Spark would begin it anew, and its records would be learned twice. Leave it out, or begin a new job with "
+            "--warm-start and with these offsets in starting_offsets"
+        )
+    if not kafka.fails_on_data_loss:
+        return
+    way = (
+        "To go on without them give --set source.kafka.options.failOnDataLoss=false (the table batches then counts "
+        "them as empty_offsets), or start over"
+    )
+    for topic in sorted(done.keys() - found.ranges.keys()):
+        yield (
+            f"source.kafka.topics lacks a topic, {topic}, of which {config.checkpoint} has learned records. Name it "
+            "again; or leave it out for good with --set source.kafka.options.failOnDataLoss=false"
+        )
+    for topic in sorted(done.keys() & found.ranges.keys()):
+        for part, end in done[topic].items():
+            first = found.ranges[topic].get(part, (0, 0))[0]
+            if end < first:
+                yield (
+                    f"records that the checkpoint has not seen are gone from Kafka, by retention: of {topic}, "
+                    f"partition {part}, the offsets {end} to {first - 1}. Nothing is learned twice "
+                    f"or skipped silently. {way}"
+                )
 
 
 # -- replays -----------------------------------------------------------------------------------------------------

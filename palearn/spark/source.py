@@ -21,8 +21,9 @@ from palearn import files
 from palearn.config import Config, KafkaSource, KeyRule
 from palearn.errors import ConfigError, RecordError
 from palearn.files.options import ReadOptions
-from palearn.records import PLAIN, ValueFormat, encode, key_of
+from palearn.records import ValueFormat, encode, key_of
 from palearn.records.keys import KeyFormat, canonical
+from palearn.records.value_format import format_of
 from palearn.spark.checkpoint import Ends
 from palearn.spark.worker import freeze_imports
 
@@ -82,7 +83,7 @@ def batches(spark: SparkSession, config: Config, ends: Ends) -> DataFrame:
     for topic, partition in ends:
         parts.setdefault(topic, []).append(partition)
     # Not the topics: they may have got partitions since.
-    assign = {"assign": msgspec.json.encode(parts).decode(), "subscribe": None}
+    assign = {"assign": msgspec.json.encode(parts).decode(), "subscribe": None, "subscribePattern": None}
     return _with_batch(
         _range(spark, config, {"startingOffsets": offsets(0), "endingOffsets": offsets(-1), **assign}), ends
     )
@@ -195,7 +196,10 @@ def _kafka(config: Config) -> KafkaSource:
 
 def _options(kafka: KafkaSource) -> dict[str, str]:
     clients = {f"kafka.{name}": value for name, value in kafka.client_options.items()}
-    return {**_KAFKA, **clients, "subscribe": ",".join(kafka.topics), **kafka.spark_options}
+    topics = {"subscribe": ",".join(kafka.topics)}
+    if kafka.topics_pattern is not None:
+        topics = {"subscribePattern": kafka.topics_pattern}
+    return {**_KAFKA, **clients, **topics, **kafka.spark_options}
 
 
 def patience_ms(kafka: KafkaSource) -> int:
@@ -237,7 +241,7 @@ def _key_column(rule: KeyRule, forms: Mapping[str, ValueFormat]) -> Column:
 
     @pandas_udf("binary")  # type: ignore[call-overload, untyped-decorator]
     def key(values: pd.Series, topics: pd.Series) -> pd.Series:
-        found = [key_of(x, field, forms.get(topic, PLAIN)) for x, topic in zip(values, topics, strict=True)]
+        found = [key_of(x, field, format_of(topic, forms)) for x, topic in zip(values, topics, strict=True)]
         freeze_imports()
         return pd.Series(found, dtype=object)
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from palearn.config import Config, ProcessingTime
 from palearn.errors import ConfigError
 from palearn.spark import error_messages, operator, source
-from palearn.spark.checkpoint import claimed, last_commit, require_same_topics
+from palearn.spark.checkpoint import claimed, last_commit, note_topics_left, require_same_topics
 from palearn.spark.readiness import require_ready
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
@@ -81,6 +81,7 @@ def _run(config: Config, warm_start: str | None, master: str | None, spark: Spar
         with Topics(spark, kafka) as topics:
             checkpoint = Folder(config.checkpoint)
             require_same_topics(checkpoint, topics.ids())
+            note_topics_left(checkpoint, kafka.takes)
             topics.make(config.output.topics.values())
             begin_warm(spark, config, warm_start)
             try:
@@ -113,7 +114,7 @@ def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topi
     log.info(
         "learning %s from %s",
         ", ".join(x.name for x in sink.learners),
-        ", ".join(config.source.kafka.topics),
+        config.source.kafka.described,
         extra={"event": "started"},
     )
     STOP.hold()

@@ -65,7 +65,10 @@ class Topics:
                 "does). If the checkpoint began with it, it was deleted: start over with a new checkpoint and a new "
                 "output"
             )
-        return {topic: there[topic].topicId().toString() for topic in self._kafka.topics}
+        names = self._kafka.topics
+        if self._kafka.topics_pattern is not None:
+            names = [name for name in there.keySet() if self._kafka.takes(name)]
+        return {topic: there[topic].topicId().toString() for topic in names}
 
     def make(self, names: Iterable[str]) -> None:
         """Make the topics that are not there, as the cluster makes them by default.

@@ -27,7 +27,7 @@ from palearn.models.counters import CHANGED, UPDATED_BATCH
 from palearn.models.from_table import BEFORE
 from palearn.models.keyed import Models
 from palearn.spark import error_messages
-from palearn.spark.checkpoint import KNOWN, has_begun, has_whole_start, known_of
+from palearn.spark.checkpoint import KNOWN, forget_requests, has_begun, has_whole_start, known_of
 from palearn.spark.export import blobs_in, learned_up_to, whole_state
 from palearn.spark.models_table import WRITTEN, RowsFile, newest, publish, scored, table_of, written
 from palearn.spark.operator import bucket_config_in, bucket_config_of, pieces, with_bucket_context
@@ -124,10 +124,10 @@ def _parts(spark: SparkSession, config: Config, source: Folder) -> Iterator[Data
 def _of_state(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
     """Return the models of a stopped job, bucket by bucket."""
     buckets = config.state.buckets
-    kinds = {"blob": pa.binary(), "keys": pa.list_(pa.string())}
+    kinds, asked = {"blob": pa.binary(), "keys": pa.list_(pa.string())}, forget_requests(source)
 
     def keys(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, blob in blobs_in(batches):
+        for number, blob in blobs_in(batches, asked):
             with with_bucket_context(number):
                 names = codec.decode(blob).keys
             yield pa.RecordBatch.from_pylist([{"blob": blob, "keys": names}], pa.schema(kinds))
@@ -159,7 +159,7 @@ def _require_same(config: Config, source: Folder) -> None:
 def _require_new_records(config: Config, source: Folder) -> None:
     """Raise a ConfigError if the job would learn again what a job's models have learned."""
     kafka, seen = config.source.kafka, learned_up_to(source)
-    again = [] if kafka is None else sorted(seen.keys() & set(kafka.topics))
+    again = [] if kafka is None else sorted(filter(kafka.takes, seen))
     if kafka is not None and kafka.starting_offsets == "earliest" and again:
         raise ConfigError(
             f"{source.path} has learned from {', '.join(again)}: to go on where it stopped, set "

@@ -9,6 +9,9 @@ import msgspec
 import pytest
 
 from palearn import tables
+from palearn.errors import ConfigError
+from palearn.spark.export import export
+from palearn.spark.forget import forget
 from tests.spark.conftest import (
     assert_accounts_balance,
     assert_same_learning,
@@ -86,3 +89,27 @@ def test_tombstones_forget_in_stream_and_replay(broker: str, topic: str, tmp_pat
     replayed = msgspec.structs.replace(again.output, path=str(tmp_path / "replayed"))
     other = replay(msgspec.structs.replace(again, output=replayed))
     assert by_key(tables.latest_models(other)).equals(expected)
+
+
+def test_a_stopped_job_forgets_a_key(broker: str, topic: str, tmp_path: Path) -> None:
+    make_topic(broker, topic, 1)
+    more = ["output.predictions={}", "output.models.every_batches=2"]
+    chosen = config(broker, topic, tmp_path, *more, learners=LEARNERS)
+    keys = [b"ann", b"bob", b"eve"]
+    first = send(broker, [(topic, 0, keys[i % 3], value(i)) for i in range(9)])
+    out = stream(chosen)
+    found = forget(chosen, "bob", master="local[2]")
+    assert found["state"]
+    assert found["rows"] == {"metrics": 1, "models": 1, "predictions": 3}
+    for name in ("models", "metrics", "predictions"):
+        assert set(tables.read(out, name)["key"].dropna()) == {"ann", "eve"}
+    assert export(chosen.checkpoint, str(tmp_path / "exported"), master="local[2]") == 2
+    with pytest.raises(ConfigError, match="has the key 'nobody'"):
+        forget(chosen, "nobody", master="local[2]")
+
+    second = send(broker, [(topic, 0, keys[i % 3], value(i)) for i in range(9, 15)])
+    stream(chosen)
+    stream(chosen)
+    assert_accounts_balance(out, 15)
+    kept = [m for m in [*first, *second] if m.key != b"bob" or m in second]
+    assert by_key(tables.latest_models(out)).equals(by_key(learn_without_spark(chosen, kept)["models"]))

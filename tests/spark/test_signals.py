@@ -82,8 +82,9 @@ def assert_stopped(status: int, lines: list[str]) -> None:
     assert not any("Traceback" in line for line in lines)
 
 
-@pytest.mark.parametrize("group", [False, True], ids=["driver", "all"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "group"), [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)]
+)  # a terminal sends its Ctrl-C to all processes of the job
 def test_a_signal_between_and_in_batches(number: int, group: bool, broker: str, topic: str, tmp_path: Path) -> None:
     path, messages = prepared(broker, topic, tmp_path)
     log = tmp_path / "log"
