@@ -22,10 +22,15 @@ def erase(folder: Folder, key: str) -> dict[str, int]:
     Raises
     ------
     ConfigError
-        The folder is not on a disk that can exchange folders.
+        The folder is not on a disk that can exchange folders, or holds Delta tables.
     """
     if not folder.is_local:
         raise ConfigError(f"{folder.path} is not on a local disk: its files cannot be exchanged for others in one step")
+    if delta := sorted(table for table in TABLES if folder.has(table, "_delta_log")):
+        raise ConfigError(
+            f"{', '.join(delta)} in {folder.path} are Delta tables: delete the key's rows there "
+            "(DELETE FROM … WHERE key = …, then VACUUM); nothing was changed"
+        )
     folder.discard(_WORK)
     found = {}
     for table in sorted(TABLES.keys() - {*_KEPT}):
