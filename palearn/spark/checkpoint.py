@@ -69,17 +69,7 @@ def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str
     known = checkpoint.read(KNOWN)
     owner = output.read("_palearn", "owner.json")
     fresh = known is None
-    if owner is not None and owner["format"] > FORMAT:
-        raise ConfigError(
-            f"{config.output.path} was written by a newer palearn (format {owner['format']}, not {FORMAT}); "
-            "upgrade palearn, or choose a new output and a new checkpoint"
-        )
-    theirs = "parquet" if owner is None else owner.get("tables", "parquet")
-    if theirs != config.output.format and checkpoint.names("commits"):
-        raise ConfigError(
-            f"the tables of {config.output.path} are written as {theirs}, and output.format is {config.output.format}: "
-            "restore it, or choose a new output and a new checkpoint (palearn stream --warm-start)"
-        )
+    _require_format(config, checkpoint, owner)
     if known is None:
         if checkpoint.names("offsets"):
             raise ConfigError(f"{config.checkpoint} is the checkpoint of another Spark query; choose a new folder")
@@ -113,6 +103,21 @@ def _check(config: Config, checkpoint: Folder, output: Folder) -> tuple[dict[str
     if known["output"] != output.path:  # both were moved
         known, fresh = known | {"output": output.path}, True
     return known, fresh
+
+
+def _require_format(config: Config, checkpoint: Folder, owner: dict[str, Any] | None) -> None:
+    """Raise a ConfigError if the output's tables are written in another way than this job would."""
+    if owner is not None and owner["format"] > FORMAT:
+        raise ConfigError(
+            f"{config.output.path} was written by a newer palearn (format {owner['format']}, not {FORMAT}); "
+            "upgrade palearn, or choose a new output and a new checkpoint"
+        )
+    theirs = "parquet" if owner is None else owner.get("tables", "parquet")
+    if theirs != config.output.format and checkpoint.names("commits"):
+        raise ConfigError(
+            f"the tables of {config.output.path} are written as {theirs}, and output.format is {config.output.format}: "
+            "restore it, or choose a new output and a new checkpoint (palearn stream --warm-start)"
+        )
 
 
 def _sections(names: list[str]) -> str:
