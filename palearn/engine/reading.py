@@ -99,7 +99,7 @@ def _scannable(values: list[Value], topics: list[str], most: int, forms: Mapping
     """Return the values that may be plain JSON, and nothing in place of the others."""
     if not forms and {*map(type, values)} <= {bytes} and max(map(len, values), default=0) <= most:  # type: ignore[arg-type]
         return values  # type: ignore[return-value]
-    other = [topic in forms for topic in topics] if forms else [False] * len(values)
+    other = [topic in forms or "" in forms for topic in topics] if forms else [False] * len(values)
     return [
         value if isinstance(value, bytes) and len(value) <= most and not strange else b""
         for value, strange in zip(values, other, strict=True)

@@ -15,8 +15,8 @@ import pytest
 from palearn.cli.failures import JsonLines
 from palearn.config import Config, parse
 from palearn.errors import ConfigError, StreamError
-from palearn.spark import error_messages
-from palearn.spark.error_messages import AGAIN, KNOWN, cause, deepest, documented, explain, in_one_sentence, text_of
+from palearn.spark.error_messages import cause, deepest, explain, in_one_sentence, text_of
+from palearn.spark.known_failures import AGAIN, KNOWN, documented
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 BEGIN, END = "<!-- failures -->\n", "<!-- /failures -->\n"
@@ -243,7 +243,7 @@ def test_a_line_of_the_log_is_one_json_object():
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
-    PAGE.write_text(before + BEGIN + error_messages.documented() + END + rest.partition(END)[2], encoding="utf-8")
+    PAGE.write_text(before + BEGIN + documented() + END + rest.partition(END)[2], encoding="utf-8")
 
 
 if __name__ == "__main__":
