@@ -14,7 +14,7 @@ from palearn.kafka.produce import produce
 from palearn.report import overview
 from palearn.tables import local_store, object_stores, reading
 
-PORT, STORE_PORT = 29192, 29392
+PORT, STORE_PORT = 29192, 29492
 TOPIC = "adult"
 OUT, REPLAY = (f"s3://{local_store.BUCKET}/demo/{name}" for name in ("out", "replay"))
 TABLES = ("models", "metrics", "batches")
