@@ -31,7 +31,7 @@ from palearn.models.state import MAX_BYTES, Settings
 from palearn.records import ValueFormat
 from palearn.records.keys import Form, unmarked
 from palearn.tables import schemas
-from palearn.types import BoolArray, IntArray
+from palearn.types import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Bucket:
             position[order] = np.arange(order.size)
             more = {int(position[row]): x for row, x in more.items()}
             examples.earlier = _earlier(more, position, examples.known, len(models.learners))
-        outcomes, learned, drifts = models.learn(examples)
+        outcomes, learned, drifts, probabilities = models.learn(examples)
         held = _hold_scores(more, examples, outcomes)
         self._count_statuses(learned, held, more)
         at = found.at[order]
@@ -270,7 +270,7 @@ class Bucket:
         self._count(accepted.chunk, where, examples, began + at, outcomes)
         self._note_drifts(accepted.chunk, where, examples.key, drifts)
         if "predictions" in self.plan.tables:
-            self._predict(accepted, at, examples, outcomes)
+            self._predict(accepted, at, examples, outcomes, probabilities)
 
     def _columns(self, accepted: Accepted, found: JoinResult) -> Columns:
         """Return the rows as columns: accepted records, or what came in several of them."""
@@ -284,7 +284,14 @@ class Bucket:
             columns = joined([columns, others], columns.flat.views)
         return columns.take(at)
 
-    def _predict(self, accepted: Accepted, at: IntArray, examples: Examples, outcomes: list[Outcome]) -> None:
+    def _predict(
+        self,
+        accepted: Accepted,
+        at: IntArray,
+        examples: Examples,
+        outcomes: list[Outcome],
+        probabilities: list[FloatArray],
+    ) -> None:
         """Store the predictions for the examples that records ``at`` completed."""
         chunk, where, earlier = accepted.chunk, accepted.row[at], examples.earlier
         records = (accepted.record.get(i) for i in at.tolist())
@@ -295,7 +302,7 @@ class Bucket:
         if earlier is not None:
             then[earlier.row] = earlier.known
         self._rows["predictions"] += result_rows.prediction_rows(
-            self.models, texts, examples.key, examples.y, then, outcomes, ids, stands
+            self.models, texts, examples.key, examples.y, then, outcomes, probabilities, ids, stands
         )
 
     def _count_statuses(self, learned: BoolArray, held: int, more: Mapping[int, More]) -> None:

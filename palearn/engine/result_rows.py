@@ -12,10 +12,11 @@ from palearn.engine.join import Expired
 from palearn.engine.join_buffer import Part
 from palearn.errors import RecordError
 from palearn.learners import Outcome
-from palearn.models import counters, ragged
+from palearn.models import calibration, counters, ragged
 from palearn.models.codec import VERSION
 from palearn.models.counters import (
     BASELINE_MISTAKES,
+    BRIER,
     DIFFERENCE,
     DIFFERENCE_N,
     FADED,
@@ -25,9 +26,11 @@ from palearn.models.counters import (
     HINGE,
     LAST_OFFSET,
     LAST_PARTITION,
+    LOG_LOSS,
     MISTAKES,
     N_LEARNED,
     N_SEEN,
+    PROBABILITY_N,
     UPDATED_BATCH,
     UPDATES,
     WINDOW_MISTAKES,
@@ -175,6 +178,7 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
             "variances": pa.nulls(keys.size, pa.list_(pa.float64()))
             if variances is None
             else _by_label(models, keys, allowed, variances),
+            "calibration": _fixed_lists(calibration.stored(state.sums, keys)),
         }
         schema = MODELS.set(MODELS.get_field_index("features"), pa.field("features", _NAMES))
         out.append(pa.record_batch([columns[name] for name in MODELS.names], schema=schema))
@@ -195,7 +199,7 @@ def metric_rows(models: Models, keys: IntArray, texts: Texts, drifted: Set[Pair]
         kappa = counters.kappas(
             keys, n, state.counts[:, MISTAKES], models.class_ptr, models.label_counts, state.predictions
         )
-        f1 = _ratio(2 * state.hits[at], models.label_counts[at] + state.predictions[at])
+        hits, predicted, labelled = state.hits[at], state.predictions[at], models.label_counts[at]
         columns = {
             **shared,
             "learner": _constant(learner.name, keys.size),
@@ -209,7 +213,11 @@ def metric_rows(models: Models, keys: IntArray, texts: Texts, drifted: Set[Pair]
             "hinge": _ratio(sums[:, HINGE], n[keys]),
             "baseline_error": baseline,
             "kappa": pa.array(kappa, mask=n[keys] == 0),
-            "f1": _f1_map(ptr, labels, f1),
+            "f1": _by_name(ptr, labels, _ratio(2 * hits, labelled + predicted)),
+            "precision": _by_name(ptr, labels, _ratio(hits, predicted)),
+            "recall": _by_name(ptr, labels, _ratio(hits, labelled)),
+            "log_loss": _ratio(sums[:, LOG_LOSS], counts[:, PROBABILITY_N]),
+            "brier": _ratio(sums[:, BRIER], counts[:, PROBABILITY_N]),
             "view_difference": _ratio(sums[:, DIFFERENCE], counts[:, DIFFERENCE_N]),
             "faded_view_difference": _ratio(sums[:, FADED_DIFFERENCE], sums[:, FADED_DIFFERENCE_WEIGHT]),
             "drift": pa.nulls(keys.size, pa.bool_())
@@ -240,6 +248,7 @@ def prediction_rows(
     y: IntArray,
     known: IntArray,
     outcomes: Sequence[Outcome],
+    probabilities: Sequence[FloatArray],
     ids: Sequence[str | None],
     place: tuple[Sequence[str], IntArray, IntArray],
 ) -> list[pa.RecordBatch]:
@@ -258,12 +267,13 @@ def prediction_rows(
         "offset": pa.array(offset),
     }
     out = []
-    for learner, outcome in zip(models.learners, outcomes, strict=True):
+    for learner, outcome, probability in zip(models.learners, outcomes, probabilities, strict=True):
         columns = {
             **shared,
             "learner": _constant(learner.name, key.size),
             "score": pa.array(outcome.score),
             "predicted": _predicted(models, texts, key, known, outcome.predicted),
+            "probability": pa.array(probability, mask=outcome.predicted < 0),
             "correct": pa.array(outcome.predicted == y, mask=y < 0),
         }
         out.append(pa.record_batch([columns[name] for name in PREDICTIONS.names], schema=PREDICTIONS))
@@ -329,13 +339,13 @@ def plain(table: pa.Table, name: str) -> pa.Table:
     return table.cast(TABLES[name])
 
 
-def _f1_map(ptr: Any, labels: pa.Array, f1: pa.Array) -> pa.Array:
-    """Return label -> F1 a key; a binary side that no label has named yet is left out."""
+def _by_name(ptr: Any, labels: pa.Array, figures: pa.Array) -> pa.Array:
+    """Return label -> figure a key; a binary side that no label has named yet is left out."""
     if labels.null_count:
         named = labels.is_valid()
         before = np.concatenate([[0], np.cumsum(np.asarray(named))]).astype(np.int32)
-        ptr, labels, f1 = before[ptr], labels.filter(named), f1.filter(named)
-    return pa.MapArray.from_arrays(pa.array(ptr), labels, f1)
+        ptr, labels, figures = before[ptr], labels.filter(named), figures.filter(named)
+    return pa.MapArray.from_arrays(pa.array(ptr), labels, figures)
 
 
 def _ratio(part: Any, whole: Any) -> pa.Array:
@@ -346,6 +356,12 @@ def _ratio(part: Any, whole: Any) -> pa.Array:
 
 def _constant(text: str, n: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), n)
+
+
+def _fixed_lists(table: FloatArray) -> pa.Array:
+    """Return the rows of a table as lists."""
+    ptr = table.shape[1] * np.arange(len(table) + 1, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ptr), pa.array(table.ravel()))
 
 
 def _list(ptr: Any, values: Any) -> pa.Array:

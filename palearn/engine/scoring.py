@@ -67,6 +67,8 @@ class Scored(NamedTuple):
         Their class numbers, -1 without a label; of a label that the model does not know, one that nothing predicts.
     score, predicted, scores
         Learners x records (x classes); as in :class:`palearn.learners.Outcome`.
+    probabilities
+        Learners x records x classes.
     faults
         Records that the stream would reject.
     no_model
@@ -83,6 +85,7 @@ class Scored(NamedTuple):
     score: FloatArray
     predicted: IntArray
     scores: list[FloatArray]
+    probabilities: list[FloatArray]
     faults: list[Fault]
     no_model: list[Stranger]
     parts: list[int]
@@ -122,7 +125,7 @@ def score(models: Models, chunk: Chunk) -> Scored:
     if contradictions:
         fine = np.setdiff1d(fine, list(contradictions))
     at, y = at[fine], y[fine]
-    score, predicted, scores = _score(models, key[at], y, accepted.columns.take(at).flat)
+    score, predicted, scores, probabilities = _score(models, key[at], y, accepted.columns.take(at).flat)
     models.vocabulary.forget(names)  # names that the models do not have would pile up
     records = [accepted.record.get(i) for i in at.tolist()]
     return Scored(
@@ -134,6 +137,7 @@ def score(models: Models, chunk: Chunk) -> Scored:
         score,
         predicted,
         scores,
+        probabilities,
         faults,
         no_model,
         accepted.row[~whole].tolist(),
@@ -162,13 +166,20 @@ def _classified(
     return y[of], [texts[p] for p in of.tolist()], wrong
 
 
-def _score(models: Models, key: IntArray, y: IntArray, flat: Flat) -> tuple[FloatArray, IntArray, list[FloatArray]]:
-    """Return scores and predictions, learners x records, and all classes' scores, of records in any order of keys."""
+def _score(
+    models: Models, key: IntArray, y: IntArray, flat: Flat
+) -> tuple[FloatArray, IntArray, list[FloatArray], list[FloatArray]]:
+    """Return scores and predictions, learners x records, and all classes' scores and probabilities.
+
+    The records may be in any order of their keys.
+    """
     order = np.argsort(key, kind="stable")
     back = np.argsort(order)
-    outcomes = models.score(_examples(models, key[order], y[order], flat.take(order)))
+    examples = _examples(models, key[order], y[order], flat.take(order))
+    outcomes = models.score(examples)
+    probabilities = [p[back] for p in models.probabilities(examples, outcomes)]
     score, predicted = (np.array([getattr(out, name)[back] for out in outcomes]) for name in ("score", "predicted"))
-    return score, predicted, [out.scores[back] for out in outcomes]
+    return score, predicted, [out.scores[back] for out in outcomes], probabilities
 
 
 def _examples(models: Models, key: IntArray, y: IntArray, flat: Flat) -> Examples:
@@ -260,10 +271,17 @@ def rows(models: Models, found: Scored) -> pa.RecordBatch:
         "learner": pa.array([learner.name for learner in models.learners] * n, pa.string()),
         "score": pa.array(found.score.T.ravel()),
         "predicted": texts.name(found.key[record], predicted),
+        "probability": pa.array(_of_predicted(found).T.ravel(), mask=predicted < 0),
         "label": pa.array(found.label, pa.string()).take(at),
         "correct": pa.array(predicted == y, mask=y < 0),
     }
     return pa.record_batch([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _of_predicted(found: Scored) -> FloatArray:
+    """Return the probability of each predicted label, learners x records."""
+    at = np.arange(found.row.size)
+    return np.array([p[at, np.maximum(y, 0)] for p, y in zip(found.probabilities, found.predicted, strict=True)])
 
 
 def models_from_rows(rows: pa.Table, only: Iterable[str] = ()) -> Models:

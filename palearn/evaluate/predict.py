@@ -22,8 +22,7 @@ from palearn.files import Line
 from palearn.files.options import DEFAULT, ReadOptions
 from palearn.models.column_kinds import known_columns
 from palearn.models.keyed import Models
-from palearn.tables import reading
-from palearn.tables.schemas import MODELS
+from palearn.tables.models_by_key import ModelsByKey
 
 #: A row a scored record and learner: the record's line in its file, and what is said of it.
 SCHEMA = scoring.SCHEMA.set(0, pa.field("line", pa.int64()))
@@ -104,11 +103,8 @@ def load(path: str | Path, *, learners: Sequence[str] = (), batch: int | None = 
     FileFormatError
         The folder has no models, or none up to that batch.
     """
-    frame = reading.latest_models(path, batch=batch)
-    if frame.empty:
-        raise FileFormatError(f"{path} has no models" + ("" if batch is None else f" up to batch {batch}"))
-    schema = pa.schema([MODELS.field(name) for name in scoring.COLUMNS])
-    rows = pa.Table.from_pandas(frame, schema, preserve_index=False)
+    table = ModelsByKey(str(path), scoring.COLUMNS, batch)
+    rows = pa.concat_tables(table.newest()).sort_by([("key", "ascending"), ("learner", "ascending")])
     return scoring.models_from_rows(rows, learners)
 
 

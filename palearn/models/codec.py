@@ -53,7 +53,7 @@ from palearn.records import Label, check_label
 from palearn.types import FloatArray, Int32Array, IntArray
 
 MAGIC = b"PALN"
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<4sH")
 _TAIL = struct.Struct("<I")
 _META = b"palearn"

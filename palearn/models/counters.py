@@ -10,7 +10,9 @@ The figures:
 * faded error: sum of fading^age * mistake / sum of fading^age (Gama, Sebastiao and Rodrigues 2013);
 * no-change baseline: predicts the key's previous label (its first example counts as a mistake);
 * kappa: agreement beyond chance, from the marginal counts (Cohen 1960);
-* F1 of each label;
+* F1, precision and recall of each label;
+* log loss and Brier score: means of -log of the label's probability, and of the sum over classes (binary: the positive
+  one alone) of (probability - 1 if it is the label else 0)^2 (:mod:`palearn.models.calibration`);
 * view difference: mean |score of one view - score of another|, over all examples and faded (Nguyen, Chang and Hui 2012,
   section 4.1).
 """
@@ -32,10 +34,16 @@ KEY_COUNTS = (
 N_SEEN, N_LEARNED, N, LAST_LABEL, BASELINE_MISTAKES = range(5)
 LAST_SEEN, LAST_PARTITION, LAST_OFFSET, CHANGED, UPDATED_BATCH = range(5, 10)
 #: Columns of a learner's integer counts and float sums, a row a key.
-LEARNER_COUNTS = ("mistakes", "updates", "window_mistakes", "difference_n")
-MISTAKES, UPDATES, WINDOW_MISTAKES, DIFFERENCE_N = range(4)
-LEARNER_SUMS = ("hinge", "faded", "faded_weight", "difference", "faded_difference", "faded_difference_weight")
-HINGE, FADED, FADED_WEIGHT, DIFFERENCE, FADED_DIFFERENCE, FADED_DIFFERENCE_WEIGHT = range(6)
+LEARNER_COUNTS = ("mistakes", "updates", "window_mistakes", "difference_n", "probability_n")
+MISTAKES, UPDATES, WINDOW_MISTAKES, DIFFERENCE_N, PROBABILITY_N = range(5)
+LEARNER_SUMS = (
+    "hinge", "faded", "faded_weight", "difference", "faded_difference", "faded_difference_weight", "log_loss", "brier",
+    "slope", "offset", "curvature_slope", "curvature_both", "curvature_offset",
+)  # fmt: skip
+HINGE, FADED, FADED_WEIGHT, DIFFERENCE, FADED_DIFFERENCE, FADED_DIFFERENCE_WEIGHT, LOG_LOSS, BRIER = range(8)
+SLOPE, OFFSET, CURVATURE_SLOPE, CURVATURE_BOTH, CURVATURE_OFFSET = range(8, 13)
+#: Those of :mod:`palearn.models.calibration`.
+CALIBRATION = slice(SLOPE, CURVATURE_OFFSET + 1)
 
 #: One example adds at most this much to the sum of hinge losses, so that the sum stays finite.
 MOST_HINGE = 1e100

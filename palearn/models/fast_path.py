@@ -80,6 +80,8 @@ class FastPath:
         names = [vocabulary.names[j] for j in models.feature[held:].tolist()]
         self._slots.update(zip(names, range(held, held + len(names)), strict=True))
         self._known = np.full(1, len(models.labels[0]))
+        if models.settings.task == "multiclass":  # calibration wants every class's score
+            self._outcome = empty_outcome(1, len(models.labels[0]))
 
     def _row(self, x: Mapping[str, Any], y: IntArray, learn: BoolArray, weight: FloatArray) -> Rows | None:
         try:

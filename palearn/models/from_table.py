@@ -16,7 +16,7 @@ from palearn.learners import Learner, drift_test, pointers
 from palearn.learners.arrays import Layout
 from palearn.learners.families import SIGMA, WEIGHTS
 from palearn.models import codec
-from palearn.models.counters import UPDATED_BATCH
+from palearn.models.counters import CALIBRATION, UPDATED_BATCH
 from palearn.models.keyed import Models
 from palearn.models.labels import Known, default_labels
 from palearn.models.state import LearnerState, Settings
@@ -26,7 +26,7 @@ from palearn.types import IntArray
 #: The batch that models which a job begins with stand for.
 BEFORE = -1
 #: What is read of a models table.
-COLUMNS = ("key", "learner", "params", "labels", "features", "weights", "variances")
+COLUMNS = ("key", "learner", "params", "labels", "features", "weights", "variances", "calibration")
 
 
 def require_known_format(version: int | None, where: str = "") -> None:
@@ -93,6 +93,8 @@ def _row_by_row(rows: pa.Table, settings: Settings, learners: Sequence[Learner])
         for learner, state in zip(learners, models.states, strict=True):
             if (key, learner.name) in table:
                 row = table[key, learner.name]
+                if row["calibration"] is not None:
+                    _calibrate(row, state.sums[k])
                 at = [slots[k][name] for name in row["features"]]
                 for array, column in ((WEIGHTS.name, "weights"), (SIGMA, "variances")):
                     if array in state.arrays and (column == "weights" or row[column] is not None):
@@ -156,6 +158,13 @@ def _filled(layout: Layout, rows: pa.Table, state: LearnerState) -> bool:
         if not np.isfinite(numbers).all():
             return False
         state.arrays[array] = _feature_major(numbers, layout.start, layout.blocks)
+    ptr, values, nulls = _lists(rows, "calibration")
+    if nulls == rows.num_rows:
+        return True
+    numbers, width = np.asarray(values), state.sums[:, CALIBRATION].shape[1]
+    if nulls or values.null_count or (np.diff(ptr) != width).any() or not np.isfinite(numbers).all():
+        return False
+    state.sums[:, CALIBRATION] = numbers.reshape(-1, width)
     return True
 
 
@@ -197,6 +206,14 @@ def _feature_major(values, start, blocks):  # type: ignore[no-untyped-def]
             for f in range(features):
                 out[low + f * labels + b] = values[low + b * features + f]
     return out
+
+
+def _calibrate(row: dict[str, Any], sums: Any) -> None:
+    """Take what calibrates a key's scores, if it can."""
+    numbers = np.array(row["calibration"], np.float64)
+    if numbers.shape != sums[CALIBRATION].shape or not np.isfinite(numbers).all():
+        raise ConfigError(f"the calibration of key {row['key']!r:.80} and learner {row['learner']!r} cannot be")
+    sums[CALIBRATION] = numbers
 
 
 def _put(models: Models, k: int, array: Any, at: list[int], row: dict[str, Any], column: str) -> None:

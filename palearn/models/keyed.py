@@ -9,7 +9,7 @@ import numpy as np
 
 from palearn.errors import LearnerError
 from palearn.learners import Outcome, Rows, drift_response, empty_outcome
-from palearn.models import counters
+from palearn.models import calibration, counters
 from palearn.models.state import State
 from palearn.models.vectorize import Flat, assign, find, learnable, select
 from palearn.types import BoolArray, FloatArray, Int32Array, IntArray
@@ -50,7 +50,7 @@ class Examples:
 class Models(State):
     """The models of many keys: one a key and learner."""
 
-    def learn(self, examples: Examples) -> tuple[list[Outcome], BoolArray, list[Drift]]:
+    def learn(self, examples: Examples) -> tuple[list[Outcome], BoolArray, list[Drift], list[FloatArray]]:
         """Score, learn and count examples.
 
         Returns
@@ -66,7 +66,8 @@ class Models(State):
             A full covariance would have to hold more features than it may, and ``max_features`` is None.
         """
         flat, n = examples.flat, examples.key.size
-        outcomes = [empty_outcome(n) for _ in self.learners]
+        outcomes = [empty_outcome(n, self._scored_classes(examples.key)) for _ in self.learners]
+        probabilities = [np.zeros(n) for _ in self.learners]
         learn = learnable(flat.views, flat.bounds, flat.value, self.settings.bias) & (examples.y >= 0)
         again = np.zeros(n, np.bool_)
         if examples.earlier is not None:
@@ -92,21 +93,38 @@ class Models(State):
             for i, views in enumerate(rows):
                 recall = partial(_recall, examples.earlier, i, outcomes[i], first, stop)
                 drifts += [(i, first + row, n) for row, n in self._learn(i, views, pieces[i], recall)]
-            self._count(key, y, learn[first:stop], again[first:stop], pieces)
+            restart = np.zeros((len(self.learners), stop - first), np.bool_)
+            for i, row, _ in drifts:
+                if row >= first:
+                    restart[i, row - first] = self._restarts(i)
+            found = self._count(rows[0][0], again[first:stop], pieces, restart)
+            for probability, part in zip(probabilities, found, strict=True):
+                probability[first:stop] = part
             if stop < n:
                 wanted = flat.feature[flat.bounds[stop * flat.views] : flat.bounds[(stop + 1) * flat.views]]
                 self._forget_features(int(examples.key[stop]), wanted)
             first = stop
-        return outcomes, learn, drifts
+        return outcomes, learn, drifts, probabilities
 
     def learn_row(self, row: Rows, outcomes: list[Outcome]) -> None:
         """Score, learn and count a row of the only key, whose features and label the key has."""
         n = int(self.counts[0, counters.N])
         if n < self.settings.window and n % 8 == 0:  # the window's bits begin a byte
             self._grow_window(row.key, row.y)
+        restart = np.zeros((len(self.learners), 1), np.bool_)
         for i, out in enumerate(outcomes):
-            self._learn(i, [row], out, lambda: None)
-        self._count(row.key, row.y, row.learn, np.zeros(1, np.bool_), outcomes)
+            restart[i] = bool([*self._learn(i, [row], out, lambda: None)]) and self._restarts(i)
+        self._count(row, np.zeros(1, np.bool_), outcomes, restart)
+
+    def _scored_classes(self, key: IntArray) -> int:
+        """Return how many classes' scores calibration needs; 0: the score of a binary model is enough."""
+        if self.settings.task == "binary":
+            return 0
+        return max((len(self.labels[k]) for k in set(key.tolist())), default=0)
+
+    def _restarts(self, i: int) -> bool:
+        drift = self.learners[i].drift
+        return drift is not None and drift.action == "restart"
 
     def _learn(self, i: int, views: list[Rows], out: Outcome, recall: Callable[[], None]) -> Iterable[tuple[int, int]]:
         """Let a learner score and learn rows; return those where a drift was detected, and after how many examples."""
@@ -159,14 +177,32 @@ class Models(State):
                 out.append([rows(view, 0 if bias else -1)])
         return out
 
-    def _count(self, key: IntArray, y: IntArray, learn: BoolArray, again: BoolArray, outcomes: list[Outcome]) -> None:
+    def probabilities(self, examples: Examples, outcomes: list[Outcome]) -> list[FloatArray]:
+        """Return the probability of every label of examples that were scored, n x classes, an array a learner."""
+        is_binary = self.settings.task == "binary"
+        return [
+            calibration.of_labels(examples.key, is_binary, out.score, out.scores, examples.known, state.sums)
+            for state, out in zip(self.states, outcomes, strict=True)
+        ]
+
+    def _count(self, rows: Rows, again: BoolArray, outcomes: list[Outcome], restart: BoolArray) -> list[FloatArray]:
+        """Count rows and calibrate by them; return the probability of each predicted label, an array a learner."""
         n = self.counts[:, counters.N].copy()
-        for state, out in zip(self.states, outcomes, strict=True):
+        key, y, found = rows.key, rows.y, []
+        for i, (state, out) in enumerate(zip(self.states, outcomes, strict=True)):
             counters.count_learner(
                 key, y, out, n, self.settings.window, self.settings.fading, self.class_ptr, self.ring_ptr,
                 state.counts, state.sums, state.hits, state.predictions, state.ring,
             )  # fmt: skip
-        counters.count_keys(key, y, learn, again, self.class_ptr, self.counts, self.label_counts)
+            probability = np.zeros(key.size)
+            own = (out.predicted, restart[i], state.counts, state.sums, probability)
+            if self.settings.task == "binary":
+                calibration.binary(key, y, out.score, *own)
+            else:
+                calibration.multiclass(key, y, rows.known, out.scores, *own)
+            found.append(probability)
+        counters.count_keys(key, y, rows.learn, again, self.class_ptr, self.counts, self.label_counts)
+        return found
 
 
 def _recall(earlier: Earlier | None, learner: int, out: Outcome, first: int, stop: int) -> None:

@@ -157,6 +157,16 @@ class Loaded:
         scores, names = found.scores[i][0].tolist(), scoring.label_texts(models, k)
         return {str(name): score for name, score in zip(names, scores, strict=False)}
 
+    def proba(self, key: str, x: Mapping[str, Any], learner: str | None = None) -> dict[str, float]:
+        """Return the probability of each label, by the calibration of the stream; see :meth:`predict`."""
+        with self._lock:
+            models, found = self._ask(key, x)
+            k = int(found.key[0])
+            i = self._number(models, models.keys[k], learner)
+            labels = scoring.label_texts(models, k)
+        pairs = zip(labels, found.probabilities[i][0].tolist(), strict=False)
+        return {str(label): p for label, p in pairs if label is not None}
+
     def explain(
         self, key: str, x: Mapping[str, Any], learner: str | None = None, label: LabelValue | None = None
     ) -> list[Contribution]:
@@ -257,7 +267,9 @@ class Loaded:
         predicted = int(found.predicted[i, row])
         label = scoring.label_texts(models, k)[predicted] if predicted >= 0 else None
         fallback = msgspec.UNSET if models.keys[k] == key else models.keys[k]
-        return Answer(key, models.learners[i].name, float(found.score[i, row]), label, None, self._batch_id, fallback)
+        probability = float(found.probabilities[i][row, predicted]) if predicted >= 0 else None
+        name, score = models.learners[i].name, float(found.score[i, row])
+        return Answer(key, name, score, label, probability, self._batch_id, fallback)
 
     # -- which models --------------------------------------------------------------------------------------
 

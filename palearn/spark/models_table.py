@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from palearn.engine import result_rows
 from palearn.errors import ConfigError
@@ -38,6 +39,9 @@ def table_of(spark: SparkSession, source: Folder, columns: Sequence[str]) -> Dat
     if not any(name.startswith("batch_id=") for name in source.names()):
         raise ConfigError(f"{source.path} is no models table: give an output folder, its models/, or a checkpoint")
     table = spark.read.parquet(source.pattern)
+    if "calibration" not in table.columns:  # an older version wrote the file that was looked at, maybe not all
+        more = T.StructType([*table.schema.fields, T.StructField("calibration", T.ArrayType(T.DoubleType()))])
+        table = spark.read.schema(more).parquet(source.pattern)
     missing = [name for name in columns if name not in table.columns]
     if missing:
         raise ConfigError(f"{source.path} is no models table: it has no column {' and no '.join(missing)}")

@@ -221,7 +221,8 @@ def _batch(messages: list[Message]) -> pa.RecordBatch:
 #: A Kafka message is at most this long, in bytes; brokers and clients take 1 MiB unless configured otherwise.
 _MOST_BYTES = 900_000
 #: Fields that can make a message too long: records may have keys, ids and labels of any length.
-_LONG = ("key", "record_id", "value", "features", "weights", "variances", "labels", "f1", "predicted", "label")
+_LONG = ("key", "record_id", "value", "features", "weights", "variances", "labels", "f1", "precision",
+         "recall", "predicted", "label")  # fmt: skip
 
 
 def messages(table: pa.Table, batch_id: int, topic: str) -> list[Message]:
@@ -232,7 +233,7 @@ def messages(table: pa.Table, batch_id: int, topic: str) -> list[Message]:
     """
     out: list[Message] = []
     for row in table.to_pylist():
-        for name in ("f1", "reasons"):
+        for name in ("f1", "precision", "recall", "reasons"):
             if isinstance(row.get(name), list):
                 row[name] = dict(row[name])
         if "id" in row:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import palearn
 from palearn import records
 from palearn.engine import result_rows, scoring
 from palearn.engine.bucket import Bucket, BucketConfig
@@ -23,7 +24,7 @@ from tests.streams import Row, bits, chunk, learner, plan, rows
 from tests.variants import VARIANTS, Variant
 
 KEYS = ("a", "ключ", "c")
-SAID = ("key", "id", "learner", "score", "predicted", "label", "correct")
+SAID = ("key", "id", "learner", "score", "predicted", "probability", "label", "correct")
 
 
 def learned(made: BucketConfig, stream: list[Row]) -> tuple[bytes, pa.Table]:
@@ -295,9 +296,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def by_hand(file: Path, batch: int) -> list[dict[str, Any]]:
+def by_hand(out: Path, file: Path, batch: int) -> list[dict[str, Any]]:
     """Return predictions by weights that know of no tables, summed in the order of the record."""
-    found = []
+    found, models = [], palearn.load(out, batch)
     for number, line in enumerate(file.read_text().splitlines()[:20], 1):
         record, key = records.decode_value(line.encode()), json.loads(line)["user"]
         weights = KINDS["binary"].expected(key, batch)
@@ -306,9 +307,11 @@ def by_hand(file: Path, batch: int) -> list[dict[str, Any]]:
             for feature, x in [*(record.features or {}).items(), ("(bias)", 1.0)]:
                 score += weights.get((name, "spam", feature), (0.0, None))[0] * x
             said = "spam" if score > 0 else "ham"
+            probability = models.proba(key, record.features or {}, name)[said]
             correct = None if record.label is None else said == record.label
             found.append({"line": number, "key": key, "id": record.id, "learner": name, "score": score,
-                          "predicted": said, "label": record.label, "correct": correct})  # fmt: skip
+                          "predicted": said, "probability": probability, "label": record.label,
+                          "correct": correct})  # fmt: skip
     return found
 
 
@@ -316,12 +319,12 @@ def by_hand(file: Path, batch: int) -> list[dict[str, Any]]:
 def test_json_lines_on_standard_output(run: Any, out: Path, file: Path, batch: int) -> None:
     status, text, err = run("predict", str(out), str(file), "--key", "user", "--batch", str(batch))
     assert status == 0
-    assert bits([json.loads(line) for line in text.splitlines()]) == bits(by_hand(file, batch))
+    assert bits([json.loads(line) for line in text.splitlines()]) == bits(by_hand(out, file, batch))
     assert err.startswith("20 of 25 records scored; error arow 0.")
 
 
 def test_files_of_each_kind_hold_the_same(run: Any, out: Path, file: Path, tmp_path: Path) -> None:
-    expected = by_hand(file, 2)
+    expected = by_hand(out, file, 2)
     for suffix in ("jsonl", "csv", "parquet"):
         path = tmp_path / f"said.{suffix}"
         status, text, err = run("predict", str(out), str(file), "--key", "user", "--out", str(path))
@@ -331,7 +334,7 @@ def test_files_of_each_kind_hold_the_same(run: Any, out: Path, file: Path, tmp_p
         elif suffix == "parquet":
             found = pq.read_table(path).to_pylist()
         else:
-            cast = {"line": int, "score": float, "correct": lambda text: text == "true"}
+            cast = {"line": int, "score": float, "probability": float, "correct": lambda text: text == "true"}
             with path.open(newline="") as stream:
                 found = [
                     {name: None if text == "" else cast.get(name, str)(text) for name, text in row.items()}

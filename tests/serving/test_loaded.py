@@ -73,7 +73,9 @@ def test_every_learner_answers_as_in_the_stream_and_says_why(tmp_path, variant: 
         for (key, x), row, answer in zip(asked, expected, many, strict=True):
             assert isinstance(answer, Answer)
             assert (answer.key, answer.learner, answer.batch_id) == (key, "mine", 0)
-            assert bits([answer.score, answer.predicted]) == bits([row["score"], row["predicted"]])
+            said = [answer.score, answer.predicted, answer.probability]
+            assert bits(said) == bits([row["score"], row["predicted"], row["probability"]])
+            assert row["predicted"] is None or models.proba(key, x)[row["predicted"]] == row["probability"]
             assert models.predict(key, x) == row["predicted"]
             score = models.score(key, x)
             if variant.task == "multiclass":
