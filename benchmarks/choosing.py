@@ -34,7 +34,7 @@ from benchmarks.papers import data
 from benchmarks.papers.data import Examples
 from palearn import datasets
 from palearn.evaluate import grid_search
-from palearn.evaluate.prequential import Examples as Source
+from palearn.evaluate.examples import Examples as Source
 from palearn.evaluate.prequential import settings_of
 from palearn.types import IntArray
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import SEED, environment, show
-from palearn.evaluate.prequential import Examples, compare, settings_of
+from palearn.evaluate.examples import Examples
+from palearn.evaluate.prequential import compare, settings_of
 from palearn.files.options import ReadOptions
 from palearn.learners import Learner
 from palearn.records import Record

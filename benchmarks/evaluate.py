@@ -39,6 +39,7 @@ from palearn import datasets, files
 from palearn.evaluate import libsvm_blocks
 from palearn.evaluate.prequential import evaluate
 from palearn.learners import Learner
+from palearn.models.state import Settings
 from palearn.models.vectorize import Vocabulary
 from palearn.records import Record
 
@@ -114,7 +115,7 @@ def big(path: Path, rows: int, rounds: int) -> dict[str, dict[str, float]]:
     runs: dict[str, Callable[[], object]] = {
         "palearn pa1": lambda: evaluate(path, "pa1"),
         "palearn arow": lambda: evaluate(path, "arow"),
-        "palearn, reading": lambda: _exhaust(libsvm_blocks.columns(path, Vocabulary(), limit=2**31 - 2, signed=True)),
+        "palearn, reading": lambda: _exhaust(libsvm_blocks.columns(path, Vocabulary(), Settings(), limit=2**31 - 2)),
         "palearn pa1, records": lambda: evaluate(records(path, RECORDS), "pa1"),
         "scikit-learn pa1": lambda: scikit_learn(str(path)),
         "scikit-learn, reading": lambda: load_svmlight_file(str(path)),

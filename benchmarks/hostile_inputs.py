@@ -209,11 +209,11 @@ def _use_record(data: bytes, form: ValueFormat = PLAIN) -> str:
     """Take in a value, and its beginning as a key, as a bucket does; say its reason."""
     forms = {"t": form}
     chunk = Chunk([data[:20]], [data], ["t"], np.zeros(1, np.int64), np.zeros(1, np.int64))
-    for signed in (True, False):
-        accept(chunk, Vocabulary(), 10_000, MB, signed=signed, forms=forms)
+    for settings in (Settings(max_bytes=MB), Settings("multiclass", max_bytes=MB)):
+        accept(chunk, Vocabulary(), 10_000, settings, forms=forms)
     key_of(data, "features", form)
     for views in (("page", "link"), ()):
-        _, faults = accept(chunk._replace(key=[b"k"]), Vocabulary(views), 10_000, MB, signed=False, forms=forms)
+        _, faults = accept(chunk._replace(key=[b"k"]), Vocabulary(views), 10_000, settings, forms=forms)
     return str(faults[0].error.reason) if faults else "used"
 
 
@@ -395,7 +395,7 @@ def _told(rows: Iterator[Any]) -> str:
 
 def _use_bulk(data: bytes) -> str:
     """Read LIBSVM text many lines at once; the rows must be those of the careful reader."""
-    bulk = Bulk(Vocabulary(), 10_000, signed=False, names=None)
+    bulk = Bulk(Vocabulary(), Settings("multiclass"), 10_000, names=None)
     path = Path("mutated.libsvm")
     found = [block for _, block in guarded(path, io.BytesIO(data), bulk.read)]
     careful = [row for _, row in files.read(path, opened=io.BytesIO(data))]

@@ -31,12 +31,19 @@ class RecordError(PalearnError, ValueError):
         One of :data:`palearn.records.REASONS`.
     detail
         A sentence: what, where, and what to do.
+    label
+        The label as text, where it is what cannot be used.
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str, *, label: str | None = None) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+        self.label = label
+
+
+class LabelError(PalearnError, ValueError):
+    """The labels of a file are not those of the task: not two, or none of them is the positive one."""
 
 
 class NoModelError(RecordError, LookupError):

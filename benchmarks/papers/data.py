@@ -22,6 +22,7 @@ from palearn import datasets
 from palearn.errors import FileFormatError
 from palearn.evaluate import libsvm_blocks, passes
 from palearn.models.matrix import Matrix
+from palearn.models.state import Settings
 from palearn.models.vectorize import Vocabulary
 from palearn.types import FloatArray, IntArray
 
@@ -265,7 +266,8 @@ def _libsvm(*paths: Path, first: int = 1) -> list[tuple[Matrix, FloatArray]]:
     vocabulary = Vocabulary(bias=False)
     parts = []
     for path in paths:
-        rows, faults = passes.join(list(libsvm_blocks.columns(path, vocabulary, limit=_MOST_FEATURES, signed=False)))
+        blocks = libsvm_blocks.columns(path, vocabulary, Settings("multiclass"), limit=_MOST_FEATURES)
+        rows, faults = passes.join(list(blocks))
         if faults or not rows.code.size:
             fault = next(iter(faults.values()), "it is empty")
             raise FileFormatError(f"{path} is no LIBSVM file of labels and numbers: {fault}")

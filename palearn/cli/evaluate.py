@@ -24,15 +24,17 @@ from palearn.cli.shared import (
     usage,
     value_of,
 )
-from palearn.errors import FileFormatError, LearnerError
+from palearn.engine.summary import rejections
+from palearn.errors import FileFormatError, LearnerError, shown
 from palearn.files.options import ReadOptions
 from palearn.learners import LEARNERS
 from palearn.models.counters import certain_error
 from palearn.report.terminal_table import Column, Sheet, count
 
 if TYPE_CHECKING:
+    from palearn.evaluate.examples import Examples
     from palearn.evaluate.grid_search import Tried
-    from palearn.evaluate.prequential import Comparison, Examples
+    from palearn.evaluate.prequential import Comparison
     from palearn.learners import Learner
     from palearn.models.keyed import Models
     from palearn.models.state import Settings
@@ -77,6 +79,7 @@ def evaluate(
 ) -> None:
     """Test-then-train on a file in this process; no Spark, no Kafka."""
     from palearn.evaluate import prequential as trials
+    from palearn.evaluate.examples import Examples
     from palearn.files.text_lines import STDIN
     from palearn.models.counters import N_SEEN
 
@@ -90,7 +93,7 @@ def evaluate(
     if repeats > 1 and path == STDIN:
         usage("standard input can be read once: write it to a file for --repeats")
     kinds = column_kinds(path, reading, quiet=json)
-    examples = trials.Examples(path, reading, epochs, shuffle)
+    examples = Examples(path, reading, epochs, shuffle)
     passes = [
         _watched(
             examples._replace(shuffle=None if shuffle is None else shuffle + i), settings, chosen, plot is not None
@@ -100,9 +103,9 @@ def evaluate(
     report = _report(passes, per_key=reading.key is not None)
     used = report["pending"] or report["duplicate"] or report["expired"] or passes[-1].models.counts[:, N_SEEN].any()
     if report["rejected"] and not used:
-        again = path != STDIN  # which is read once
-        fault = trials.first_fault(examples, settings, chosen) if again else ", ".join(report["reasons"])
-        raise FileFormatError(f"{file}: none of its {report['rejected']:,} records can be used; {fault}")
+        fault = min((x.offset, x.where, reason, x.detail) for reason, x in passes[-1].summary.examples.items())
+        sentence = f"{fault[1]}: {fault[2]}: {fault[3]}"
+        raise FileFormatError(f"{file}: none of its {report['rejected']:,} records can be used; {sentence}")
     if holdout is not None:
         alike = reading.but(columns={}, known=kinds or None)
         test = examples._replace(source=holdout, epochs=1, shuffle=None, reading=alike)
@@ -110,11 +113,13 @@ def evaluate(
     if json:
         print_json(report if len(chosen) > 1 else _single(report))
     else:
-        _show(report, keyed=reading.key is not None)
+        _show(report, passes[-1], keyed=reading.key is not None)
     if plot is not None:  # last: where it cannot be drawn, the figures are there
         from palearn.report import plots
 
         plots.errors_so_far(passes[-1].curve, [x.name for x in chosen], plot)
+    if report["problems"]:
+        raise typer.Exit(1)
 
 
 def _settings(task: str, bias: bool, positive: str | None, views: str | None) -> "Settings":
@@ -145,7 +150,8 @@ def _learners(names: list[str], params: dict[str, Any], task: str, tie: str, dri
 
 def _watched(examples: "Examples", settings: "Settings", learners: "list[Learner]", fine: bool) -> "Comparison":
     """Compare learners under a progress bar with the best error so far; ``fine``: with a curve that can be drawn."""
-    from palearn.evaluate.prequential import PIECE, compare
+    from palearn.evaluate.examples import PIECE
+    from palearn.evaluate.prequential import compare
     from palearn.models.counters import MISTAKES, N
 
     with progress("examples", passing=True) as bar:
@@ -184,17 +190,17 @@ def _single(report: dict[str, Any]) -> dict[str, Any]:
     return {name: flat[name] for name in sorted(flat, key=lambda name: name == "per_key")}
 
 
-def _show(report: dict[str, Any], *, keyed: bool) -> None:
+def _show(report: dict[str, Any], found: "Comparison", *, keyed: bool) -> None:
     learners = report["learners"]
     order = sorted(range(len(learners)), key=lambda i: (_judged(learners[i]) is None, _judged(learners[i])))
     console.print(_table(report, order))
     if report["no_change"] is not None:
         console.print(f"predicting no change: {_error(report['no_change'])}", highlight=False)
+    _show_labels(found)
     told = [f"{learners[0]['n']:,} examples"]
     told += [
         f"{report[status]:,} {status}" for status in ("pending", "duplicate", "expired", "rejected") if report[status]
     ]
-    told += [f"{count:,} of them {reason}" for reason, count in report["reasons"].items()]
     if "holdout" in report:
         out = report["holdout"]
         told.append(f"{out['n']:,} held out")
@@ -204,9 +210,17 @@ def _show(report: dict[str, Any], *, keyed: bool) -> None:
             if out[name]
         ]
     console.print(", ".join([*told, f"{report['seconds']:.2f} s"]), highlight=False)
+    for line in rejections(found.summary):
+        console.print(shown(line), highlight=False, soft_wrap=True)
     if keyed:
         for i in order:
             _show_keys(learners[i])
+
+
+def _show_labels(found: "Comparison") -> None:
+    """Print what is wrong with a run, and the labels that it has met."""
+    for line in (*found.account()["problems"], found.labels):
+        console.print(shown(line), highlight=False, soft_wrap=True)
 
 
 def _judged(figures: dict[str, Any]) -> float | None:
@@ -303,35 +317,40 @@ def search(
 ) -> None:
     """Choose hyper-parameters by the error on a stream's own past, and say how good they are on the rest of it."""
     from palearn.evaluate import grid_search as searching
-    from palearn.evaluate.prequential import Examples
+    from palearn.evaluate.examples import Examples
+    from palearn.evaluate.prequential import compare
     from palearn.files.text_lines import STDIN
+    from palearn.learners import Learner
 
     settings = _settings(task, bias, positive, views)
     (path, *_), reading = inputs([file], reading.but(views=bool(settings.views)))
     if path == STDIN:
         usage("standard input can be read once: write it to a file for search")
     kinds = column_kinds(path, reading, quiet=json)
-    plan = searching.Plan(
-        Examples(path, reading),
-        settings,
-        searching.candidates(learner, dict(map(searching.grid, grid))),
-        tie,
-        choose,
-    )
-    with progress("candidates", passing=True) as bar:
-        bar_task = bar.add_task("searching", total=len(plan.candidates))
-        found = searching.search(plan, resume=resume, progress=lambda n, _: bar.update(bar_task, completed=n))
-    if not found[0].tune_n:
+    examples, candidates = Examples(path, reading), searching.candidates(learner, dict(map(searching.grid, grid)))
+    looked = compare(examples, settings, [Learner("perceptron", "perceptron", task=task)])
+    if not looked.summary.n:
         raise FileFormatError(
             f"{file}: no record with a label can be used, so nothing can be chosen; palearn evaluate says more"
         )
+    plan = searching.Plan(examples, settings, candidates, tie, choose, looked.models.initial_labels)
+    with progress("candidates", passing=True) as bar:
+        bar_task = bar.add_task("searching", total=len(plan.candidates))
+        found = searching.search(plan, resume=resume, progress=lambda n, _: bar.update(bar_task, completed=n))
+    account = looked.account()
     block = yaml.safe_dump(searching.configuration(found[0], kinds), sort_keys=False)
     if json:
-        print_json({"chosen": _tried(found[0]), "candidates": [_tried(x) for x in found]})
+        told = {name: account[name] for name in ("labels", "positive", "rejected", "reasons", "rejections", "problems")}
+        print_json({"chosen": _tried(found[0]), "candidates": [_tried(x) for x in found], **told})
     else:
+        _show_labels(looked)
         _show_found(found, block)
+        for line in rejections(looked.summary):
+            console.print(shown(line), highlight=False, soft_wrap=True)
     if write is not None:
         save(write, block)
+    if account["problems"]:
+        raise typer.Exit(1)
 
 
 def _show_found(found: "list[Tried]", block: str) -> None:

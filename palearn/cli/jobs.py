@@ -28,6 +28,7 @@ from palearn.cli.shared import (
     store_app,
     usage,
 )
+from palearn.engine.summary import labels_line, rejections
 from palearn.errors import ConfigError, shown
 from palearn.files import decided
 from palearn.files.options import ReadOptions
@@ -258,7 +259,13 @@ def replay(
     if "key" in given or (given and not (paths or loaded.source.files)):
         usage("options of reading are for --input, and its key is records.key of the configuration")
     options = reading_of(loaded).but(**given) if given else None
-    job.run(loaded, paths=paths, start=from_, end=to, batches_of=batches_of, reading=options, master=master)
+    summary, problems = job.run(
+        loaded, paths=paths, start=from_, end=to, batches_of=batches_of, reading=options, master=master
+    )
+    for line in (*problems, labels_line(summary, loaded.settings), *rejections(summary)):
+        console.print(shown(line), highlight=False, soft_wrap=True)
+    if problems:
+        raise typer.Exit(1)
 
 
 @state_app.command("export")

@@ -148,10 +148,13 @@ def predict(
     else:
         with predicting.json_lines(sys.stdout.buffer) as write:
             _score(found, write)
+    learned = predicting.learned_already(models, path, found, batch=batch)
     if json:
-        print_json(found.account.summary())
-    else:
-        typer.echo(shown(_line(found.account.summary())), err=True)
+        print_json({**found.account.summary(), "learned": learned})
+        return
+    for line in (_line(found.account.summary()), learned):
+        if line is not None:
+            typer.echo(shown(line), err=True)
 
 
 def _score(found: "Predictions", write: "Write") -> None:

@@ -157,6 +157,12 @@ def _check(config: Config, *, learners: bool) -> list[str]:
     elif config.output.topics:
         faults.append(f"output.{next(iter(config.output.topics))}.kafka: there is no source.kafka to say which cluster")
     faults += [f"storage.{fault}" for fault in config.storage.faults()]
+    for table, topic in config.output.topics.items():
+        if config.source.kafka is not None and config.source.kafka.takes(topic):
+            faults.append(
+                f"output.{table}.kafka: {topic!r} is a topic that the job reads: it would read what it writes, "
+                "for ever; name another topic"
+            )
     return faults + _record_faults(config) + _view_faults(config, sound=learners)
 
 

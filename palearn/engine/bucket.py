@@ -18,7 +18,7 @@ from palearn.engine.join import Join, Limits
 from palearn.engine.join_buffer import Part, Score
 from palearn.engine.join_result import JoinResult, More
 from palearn.engine.result_rows import Forgotten, Rejected
-from palearn.engine.summary import Summary
+from palearn.engine.summary import Summary, tally
 from palearn.engine.tombstones import between_tombstones, drop_keys, earlier
 from palearn.engine.validation import Accepted, Chunk, Fault, accept
 from palearn.errors import RecordError, StateFormatError
@@ -27,8 +27,8 @@ from palearn.models import codec
 from palearn.models.columns import Columns, joined, of_records, prepare
 from palearn.models.counters import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
 from palearn.models.keyed import Drift, Earlier, Examples, Models
-from palearn.models.state import MAX_BYTES, Settings
-from palearn.records import ValueFormat
+from palearn.models.state import Settings
+from palearn.records import ValueFormat, label_text
 from palearn.records.keys import Form, unmarked
 from palearn.tables import schemas
 from palearn.types import BoolArray, FloatArray, IntArray
@@ -91,13 +91,11 @@ class Bucket:
             self._forget(tombstones)
 
     def _learn(self, chunk: Chunk) -> None:
-        models, settings = self.models, self.plan.settings
         accepted, faults = accept(
             chunk,
-            models.vocabulary,
-            models.max_features,
-            settings.max_bytes or MAX_BYTES,
-            signed=settings.signed,
+            self.models.vocabulary,
+            self.models.max_features,
+            self.plan.settings,
             forms=self.plan.forms,
             key_form=self.plan.key_form,
         )
@@ -153,8 +151,8 @@ class Bucket:
     # -- rejecting and bounding -----------------------------------------------------------------------
 
     def _reject(self, key: bytes | None, part: Part, fault: RecordError) -> None:
-        self.summary.statuses["rejected"] += 1
-        self.summary.reasons[fault.reason] = self.summary.reasons.get(fault.reason, 0) + 1
+        labelled = True if fault.label is not None else None
+        self.summary.reject(fault, (part.topic, part.partition, part.offset), labelled=labelled)
         if "rejected" in self.plan.tables:
             if key is not None and self.plan.key_form != "text":
                 key = unmarked(key)
@@ -326,6 +324,7 @@ class Bucket:
             self._scored.add(models.keys[k])
         labelled = y >= 0
         summary.n += int(labelled.sum())
+        _count_labels(summary, models, key[labelled], y[labelled])
         for learner, out in zip(self.plan.learners, outcomes, strict=True):
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
             summary.updates[learner.name] += int(out.updated.sum())
@@ -356,6 +355,15 @@ class Bucket:
         if texts and "models" in self.plan.tables and changed.size:
             self._rows["models"] += result_rows.model_rows(self.models, changed, texts)
             self.models.counts[changed, CHANGED] = 0
+
+
+def _count_labels(summary: Summary, models: Models, key: IntArray, y: IntArray) -> None:
+    """Count the labels of labelled rows, grouped by key."""
+    pairs, counts = np.unique(key * (int(y.max(initial=0)) + 1) + y, return_counts=True)
+    numbers = [divmod(pair, int(y.max(initial=0)) + 1) for pair in pairs.tolist()]
+    names = [label_text(models.labels[k][c]) for k, c in numbers]  # a label has named each
+    tally(summary.labels, zip(names, counts.tolist(), strict=True))
+    summary.positives += int((y == 1).sum()) if models.settings.task == "binary" else 0
 
 
 def _load(plan: BucketConfig, blob: bytes) -> Models:

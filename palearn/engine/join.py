@@ -241,7 +241,8 @@ class Join:
 
     def _repeated(self, was: str, place: _Place, record: Record, rows: Rows) -> None:
         """Judge a record whose id is finished, with the label ``was``."""
-        if record.label is None or self._name(record.label) == was:
+        name = None if record.label is None else self._name(record.label)
+        if name is None or name == was or (name == "0" and was == "-1"):  # as an older version has remembered it
             rows.result.duplicates += 1
             rows.result.kept.append(place.i)
             return
@@ -297,9 +298,9 @@ def is_whole(record: Record, views: Sequence[str]) -> bool:
 
 
 def _namer(settings: Settings) -> Callable[[LabelValue], str]:
-    """Return what tells the labels of a task apart: their text, or the side that a number is on."""
-    if settings.task == "binary" and settings.positive is None:
-        return lambda label: "1" if not isinstance(label, str) and label > 0 else "-1"
+    """Return what tells the labels of a task apart: their text, of numbers and booleans of the same value the same."""
+    if settings.signed:
+        return lambda label: label_text(int(label) if isinstance(label, bool) else label)
     return label_text
 
 

@@ -90,11 +90,11 @@ class Rows:
 
     def add(self, i: int, key: str, number: int, code: int, more: More | None = None) -> int | None:
         """Add an example that record ``i`` completes, with a label; return its row, or None: it is rejected."""
-        settings = self._models.settings
+        models = self._models
         naming = self._namings.get(number)
         if naming is None:
             known = self._models.labels[number]
-            naming = self._namings[number] = Naming(known, settings.task, settings.positive, self._models.max_labels)
+            naming = self._namings[number] = Naming(known, models.settings, models.max_labels)
         before = naming.before
         try:
             y = naming.number(self.accepted.columns.labels[code] if code >= 0 else None)

@@ -112,9 +112,8 @@ class Texts:
     """
 
     def __init__(self, models: Models, keys: IntArray) -> None:
-        signed = models.settings.task == "binary" and models.settings.positive is None
         rows = [models.labels[k] for k in keys.tolist()]
-        ptr, texts = as_texts(rows, _signed_texts if signed else _texts)
+        ptr, texts = as_texts(rows, _signed_texts if models.settings.signed else _texts)
         self._start = np.full(len(models.keys), -1)
         self._start[keys] = ptr[:-1]
         self._size = np.zeros(len(models.keys), np.int64)
@@ -289,7 +288,7 @@ def _predicted(models: Models, texts: Texts, key: IntArray, known: IntArray, pre
     for i in np.flatnonzero(known != 3).tolist():
         labels = models.labels[key[i]]
         then = [label if known[i] >> side & 1 else None for side, label in enumerate(labels)]
-        if models.settings.positive is None:
+        if models.settings.signed:
             then = default_labels(then)
         label = then[predicted[i]]
         out[i] = None if label is None else label_text(label)

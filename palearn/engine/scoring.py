@@ -108,9 +108,7 @@ def score(models: Models, chunk: Chunk) -> Scored:
     Nothing of the models is changed.
     """
     settings, names = models.settings, len(models.vocabulary.names)
-    accepted, faults = accept(
-        chunk, models.vocabulary, models.max_features, settings.max_bytes or MAX_BYTES, signed=settings.signed
-    )
+    accepted, faults = accept(chunk, models.vocabulary, models.max_features, settings)
     index = np.array([models.index.get(name, -1) for name in accepted.names], np.int64)
     key, whole = index[accepted.key], np.ones(accepted.key.size, np.bool_)
     whole[[i for i, record in accepted.record.items() if not is_whole(record, settings.views)]] = False
@@ -157,7 +155,7 @@ def _classified(
     keys = (pair // len(values)).tolist()
     labels = [values[c] for c in (pair % len(values)).tolist()]
     known: list[Known] = [models.labels[k] for k in keys]
-    y, _, faults = classify(np.arange(pair.size), labels, known, settings.task, settings.positive, models.max_labels)
+    y, _, faults = classify(np.arange(pair.size), labels, known, settings, models.max_labels)
     if settings.signed:
         known = [tuple(default_labels(models.labels[k])) for k in keys]
     named = [own[c] if c >= 0 else None for own, c in zip(known, y.tolist(), strict=True)]

@@ -10,7 +10,8 @@ from palearn.engine.join_buffer import Part
 from palearn.engine.reading import Value, read
 from palearn.errors import RecordError
 from palearn.models.columns import Columns, LabelCodes
-from palearn.models.labels import text_label
+from palearn.models.labels import label_fault
+from palearn.models.state import MAX_BYTES, Settings
 from palearn.models.vectorize import Vocabulary
 from palearn.records import Record, ValueFormat, encode, keys
 from palearn.types import Int32Array, IntArray
@@ -95,9 +96,8 @@ def accept(
     chunk: Chunk,
     vocabulary: Vocabulary,
     features: int,
-    most: int,
+    settings: Settings,
     *,
-    signed: bool,
     forms: Mapping[str, ValueFormat] | None = None,
     key_form: keys.Form = "text",
 ) -> tuple[Accepted, list[Fault]]:
@@ -111,10 +111,8 @@ def accept(
         Numbers the features.
     features
         The most features of a record.
-    most
-        The longest value allowed, in bytes.
-    signed
-        Whether labels must be numbers or booleans (binary without ``positive``).
+    settings
+        The longest value allowed, and the labels of the task.
     forms
         Topics whose values differ from the format.
     key_form
@@ -125,12 +123,11 @@ def accept(
     found = read(
         [chunk.value[i] for i in row.tolist()],
         [chunk.topic[i] for i in row.tolist()] if forms else [],
-        vocabulary, features, most, forms or {}, labels,
+        vocabulary, features, settings.max_bytes or MAX_BYTES, forms or {}, labels,
     )  # fmt: skip
     faults = found.refused
     code, names = _keys([chunk.key[i] for i in row.tolist()], key_form, faults)
-    if signed:
-        _refuse_words(found.columns, faults)
+    _refuse_labels(found.columns, settings, faults)
     faults = found.unusable | faults
     accepted = Accepted(chunk, row, code, names, labels, found.columns, found.record)
     if faults:
@@ -156,12 +153,12 @@ def _keys(raw: list[bytes | None], form: keys.Form, faults: dict[int, RecordErro
     return np.fromiter(map(number.__getitem__, raw), np.int64, len(raw)), names
 
 
-def _refuse_words(columns: Columns, faults: dict[int, RecordError]) -> None:
-    """Note the records whose label is text in ``faults``."""
-    words = np.array([*(isinstance(label, str) for label in columns.labels), False])
-    if words.any():
-        for i in np.flatnonzero(words[columns.code]).tolist():
-            faults.setdefault(i, text_label(str(columns.labels[columns.code[i]])))
+def _refuse_labels(columns: Columns, settings: Settings, faults: dict[int, RecordError]) -> None:
+    """Note the records whose label is none of the task's, whatever their key knows, in ``faults``."""
+    wrong = {c: fault for c, label in enumerate(columns.labels) if (fault := label_fault(label, settings))}
+    if wrong:
+        for i in np.flatnonzero(np.isin(columns.code, list(wrong))).tolist():
+            faults.setdefault(i, wrong[int(columns.code[i])])
 
 
 def order(chunk: Chunk) -> IntArray:

@@ -21,8 +21,10 @@ from typing import Any
 import msgspec
 
 from palearn.errors import ConfigError, LearnerError
-from palearn.evaluate.prequential import Examples, compare
+from palearn.evaluate.examples import Examples
+from palearn.evaluate.prequential import compare
 from palearn.learners import LEARNERS, Learner
+from palearn.models.labels import Known
 from palearn.models.state import Settings
 from palearn.records import KINDS
 
@@ -71,6 +73,7 @@ class Plan:
     candidates: tuple[tuple[str, dict[str, Any]], ...]
     tie: str = "negative"
     choose: float = 0.5
+    labels: Mapping[str, Known] | None = None
 
 
 def ends(found: Sequence[Tried]) -> dict[str, str]:
@@ -234,9 +237,10 @@ def _race(plan: Plan, group: list[tuple[str, dict[str, Any]]]) -> list[Tried]:
         Learner(str(i), algorithm, task=plan.settings.task, tie=plan.tie, options=params)
         for i, (algorithm, params) in enumerate(group)
     ]
-    curve = compare(plan.examples, plan.settings, learners, piece=_PIECE).curve
+    labels = plan.labels
+    curve = compare(plan.examples, plan.settings, learners, piece=_PIECE, labels=labels).curve
     if curve and curve[-1][0] < _SHORT:  # how long it is, only having read it says
-        curve = compare(plan.examples, plan.settings, learners, piece=max(1, curve[-1][0] // 100)).curve
+        curve = compare(plan.examples, plan.settings, learners, piece=max(1, curve[-1][0] // 100), labels=labels).curve
     total, ends = curve[-1] if curve else (0, [0] * len(group))
     first, chose = next((point for point in curve if point[0] >= plan.choose * total), (0, ends))
     return [

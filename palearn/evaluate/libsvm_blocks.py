@@ -13,7 +13,8 @@ from palearn.files import require_unique, text_lines
 from palearn.files.libsvm import Names, line_parser
 from palearn.files.text_lines import guarded
 from palearn.models.columns import Columns
-from palearn.models.labels import text_label
+from palearn.models.labels import label_fault
+from palearn.models.state import Settings
 from palearn.models.vectorize import Flat, Vocabulary, flatten
 from palearn.records import Label, Record
 from palearn.records.libsvm import as_label
@@ -23,7 +24,7 @@ _PLACES = 1024
 
 
 def columns(
-    path: str | Path, vocabulary: Vocabulary, *, limit: int, signed: bool, names: Sequence[str] | None = None
+    path: str | Path, vocabulary: Vocabulary, settings: Settings, *, limit: int, names: Sequence[str] | None = None
 ) -> Iterator[Lines]:
     """Return an iterator over the rows of a LIBSVM file, many at once; in order, those of :func:`palearn.files.read`.
 
@@ -31,13 +32,13 @@ def columns(
     ----------
     vocabulary, limit
         Numbers the features; the most that a row may have (:func:`palearn.models.vectorize.flatten`).
-    signed
-        Whether labels must be numbers (:func:`palearn.engine.validation.accept`).
+    settings
+        The labels of the task (:func:`palearn.models.labels.label_fault`).
     path, names
         As in :func:`palearn.files.read`, and the errors too.
     """
     require_unique(path, names)
-    bulk = Bulk(vocabulary, limit, signed=signed, names=names)
+    bulk = Bulk(vocabulary, settings, limit, names=names)
     return (block for _, block in guarded(Path(path), None, bulk.read))
 
 
@@ -46,12 +47,12 @@ class Bulk:
 
     Parameters
     ----------
-    vocabulary, limit, signed, names
+    vocabulary, settings, limit, names
         As of :func:`columns`.
     """
 
-    def __init__(self, vocabulary: Vocabulary, limit: int, *, signed: bool, names: Names) -> None:
-        self._vocabulary, self._limit, self._signed = vocabulary, limit, signed
+    def __init__(self, vocabulary: Vocabulary, settings: Settings, limit: int, *, names: Names) -> None:
+        self._vocabulary, self._limit, self._settings = vocabulary, limit, settings
         self._parse, self._add = line_parser(names), names is None
         self._labels: list[Label] = []
         self._codes: dict[str, int] = {}
@@ -99,8 +100,8 @@ class Bulk:
         if row is None:
             block.skip(len(line))
             return
-        if isinstance(row, Record) and self._signed and isinstance(row.label, str):
-            row = text_label(row.label)
+        if isinstance(row, Record):
+            row = label_fault(row.label, self._settings) or row
         if isinstance(row, Record):
             known = len(self._vocabulary.names)
             flat, faults = flatten([row], self._vocabulary, self._limit)

@@ -1,5 +1,6 @@
 """Predictions for the records of a file, with the models that a job left."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -43,6 +45,8 @@ class Account:
         rejected, by reason.
     n, mistakes
         The scored records with a label, and each learner's mistakes among them.
+    labelled
+        The scored records with a label of each key, by the key's number.
     """
 
     learners: list[str]
@@ -54,9 +58,11 @@ class Account:
     keys: set[str] = field(default_factory=set)
     parts: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+    labelled: Counter[int] = field(default_factory=Counter)
 
     def add(self, found: Scored) -> None:
         """Count what was found of a piece of the file."""
+        self.labelled.update(found.key[found.y >= 0].tolist())
         wrong = found.mistakes.tolist()
         self.mistakes = [mine + new for mine, new in zip(self.mistakes or [0] * len(wrong), wrong, strict=True)]
         self.n += found.labelled
@@ -106,6 +112,38 @@ def load(path: str | Path, *, learners: Sequence[str] = (), batch: int | None = 
     table = ModelsByKey(str(path), scoring.COLUMNS, batch)
     rows = pa.concat_tables(table.newest()).sort_by([("key", "ascending"), ("learner", "ascending")])
     return scoring.models_from_rows(rows, learners)
+
+
+def learned_already(
+    path: str | Path, file: str | Path, found: "Predictions", *, batch: int | None = None
+) -> str | None:
+    """Return a sentence if the records that were scored are ones that a job's models have learned, or seem to be.
+
+    Parameters
+    ----------
+    path, batch
+        As of :func:`load`.
+    file
+        The file that was scored; a replay notes the files that it learns.
+    found
+        Its predictions, all of them made.
+    """
+    names = ("key", "n_learned", "last_topic", "last_offset")
+    schema = pa.schema([*(MODELS.field(name) for name in names), ("batch_id", pa.int64())])
+    where = None if batch is None else pc.field("batch_id") <= batch
+    rows = reading.columns(path, "models", schema, where=where).sort_by("batch_id").to_pylist()
+    newest = {row["key"]: row for row in rows}
+    place = str(Path(file).resolve())
+    line = max((row["last_offset"] for row in newest.values() if row["last_topic"] == place), default=None)
+    if line is not None:
+        return f"the models have learned this very file, up to line {line:,}: the error is no test of them"
+    counts = {found.models.keys[k]: n for k, n in found.account.labelled.items()}
+    if counts and counts == {key: row["n_learned"] for key, row in newest.items() if row["n_learned"]}:
+        return (
+            "the file has as many labelled records of every key as the models have learned "
+            f"({sum(counts.values()):,}): if they are the same ones, the error is no test of them"
+        )
+    return None
 
 
 class Predictions:

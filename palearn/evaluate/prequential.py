@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,24 +17,19 @@ from palearn import files
 from palearn.engine.bucket import Bucket, BucketConfig
 from palearn.engine.join import Limits
 from palearn.engine.scoring import score
-from palearn.engine.summary import Summary
-from palearn.engine.validation import Chunk, Value
+from palearn.engine.summary import Example, Summary, positive_problems, problems
 from palearn.errors import ConfigError
 from palearn.evaluate import libsvm_blocks
+from palearn.evaluate.examples import ONE_KEY, PIECE, Examples, can_be_reread, chunk_of, in_order, labels_of, rows_of
 from palearn.evaluate.passes import Lines, orders, passes
-from palearn.files.options import DEFAULT, ReadOptions
+from palearn.files.options import DEFAULT
 from palearn.learners import Learner
 from palearn.models.counters import BASELINE_MISTAKES, MISTAKES, UPDATES, N
 from palearn.models.keyed import Models
+from palearn.models.labels import Known, counted
 from palearn.models.single import check_views
 from palearn.models.state import Settings
-from palearn.records import LabelValue, Record
-
-#: The key of every example when none is asked for.
-ONE_KEY = "all"
-#: So many records are learned at a time, unless asked otherwise.
-PIECE = 20_000
-_Row: TypeAlias = tuple[str | None, Value]
+from palearn.records import LabelValue, Record, label_text
 
 
 @dataclass
@@ -76,41 +71,48 @@ class Comparison:
         return out
 
     @property
+    def positive(self) -> str | None:
+        """The label of the positive class of a binary task; None where keys have different ones, or none has come."""
+        known = self.models.labels if self.models.settings.task == "binary" else []
+        found = {label_text(positive) for _, positive in known if positive is not None}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def labels(self) -> str:
+        """The labels with the numbers of their examples, and which one is positive, in words."""
+        seen, positive = self.summary.labels, self.positive
+        if self.models.settings.task != "binary" or not seen:
+            return f"labels: {counted(seen)}" if seen else "no labels"
+        names = {label_text(x): x for known in self.models.labels for x in known if x is not None}
+        signs = {not isinstance(x, str) and x > 0 for x in names.values()}
+        which = f"{positive!r:.80} is the positive one" if positive else "> 0 is the positive one of each key"
+        if self.models.settings.signed and len(names) == 2 and len(signs) == 1:
+            other = next(name for name in names if name != positive)
+            which += f", as the larger of two names (--positive {other} for the other)"
+        return f"labels: {counted(seen)}; {which}"
+
+    @property
     def no_change(self) -> float | None:
         """The error of predicting each key's last label; None without labels."""
         counts = self.models.counts.sum(axis=0)
         return float(counts[BASELINE_MISTAKES] / counts[N]) if counts[N] else None
 
     def account(self) -> dict[str, Any]:
-        """Return records by status and reason, and the time of reading and learning."""
-        reasons, statuses = self.summary.reasons, self.summary.statuses
+        """Return labels, what became of records that were not simply learned, and the time of reading and learning."""
+        summary, statuses = self.summary, self.summary.statuses
         return {
-            "rejected": sum(reasons.values()),
-            "reasons": reasons,
+            "labels": summary.labels,
+            "positive": self.positive,
+            "rejected": sum(summary.reasons.values()),
+            "reasons": summary.reasons,
+            "rejections": {
+                reason: {"record": example.offset, "detail": example.detail}
+                for reason, example in summary.examples.items()
+            },
             **{status: statuses[status] for status in ("pending", "duplicate", "expired")},
             "seconds": self.seconds,
+            "problems": problems(summary, self.models.settings, ended=True),
         }
-
-
-class Examples(NamedTuple):
-    """Where examples come from, and in which order.
-
-    Parameters
-    ----------
-    source
-        A file or records. Records with an ``id`` may be parts of examples (:mod:`palearn.engine.join`).
-    reading
-        How the file is read; its ``key`` holds for records too: one model for each value of that field.
-    epochs
-        Passes over the examples, >= 1.
-    shuffle
-        Seed of a permutation of the examples, another one each epoch; None: file order.
-    """
-
-    source: str | Path | Iterable[Record]
-    reading: ReadOptions = DEFAULT
-    epochs: int = 1
-    shuffle: int | None = None
 
 
 def evaluate(
@@ -146,9 +148,10 @@ def evaluate(
     Returns
     -------
     dict
-        ``learner, params, n, mistakes, error, updates, weight_l2, rejected, reasons, pending, duplicate, expired,
-        seconds``; with ``drift`` also ``drifts``, how many there were; with ``key`` also ``per_key: {key: {n, mistakes,
-        updates}}``. ``seconds`` covers reading and learning, not imports.
+        ``learner, params, n, mistakes, error, updates, weight_l2, labels, positive, rejected, reasons, rejections,
+        pending, duplicate, expired, seconds, problems``; with ``drift`` also ``drifts``, how many there were; with
+        ``key`` also ``per_key: {key: {n, mistakes, updates}}``. ``seconds`` covers reading and learning, not imports;
+        ``problems`` are sentences: where there is one, the figures are worth little.
     """
     chosen = Learner(learner, learner, task=task, tie=tie, options=params, drift=drift)
     settings = settings_of(task=task, positive=positive, bias=bias, views=views)
@@ -174,8 +177,12 @@ def compare(
     *,
     piece: int = PIECE,
     watch: Callable[[Models], None] | None = None,
+    labels: Mapping[str, Known] | None = None,
 ) -> Comparison:
     """Let learners score and then learn every example, in order.
+
+    Where the labels of a binary task turn out to be no two that tell themselves apart, the whole file is read for its
+    labels first (:func:`labels_of`), and then learned from its beginning.
 
     Parameters
     ----------
@@ -183,6 +190,8 @@ def compare(
         So many records at a time; nothing but the points of ``curve`` depends on it.
     watch
         Called after each piece.
+    labels
+        Each key's two labels, as :func:`labels_of` has found them; None: they are not known yet.
 
     Raises
     ------
@@ -190,34 +199,77 @@ def compare(
         ``epochs`` is below 1.
     FileFormatError
         The file cannot be read.
+    LabelError
+        The labels are not those of a binary task.
     """
     if examples.epochs < 1:
         raise ConfigError(f"epochs must be >= 1, got {examples.epochs}")
+    began = time.perf_counter()
+    if labels is None:
+        try:
+            found = _attempt(
+                examples,
+                settings,
+                learners,
+                piece,
+                watch,
+                {},
+                sure=settings.task != "binary" or not can_be_reread(examples),
+            )
+        except _Unsure:
+            labels = labels_of(examples, settings)
+    if labels is not None:
+        found = _attempt(examples, settings, learners, piece, watch, labels, sure=True)
+    models, summary, curve = found
+    summary.examples = _numbered(examples, summary)
+    return Comparison(models, summary, curve, time.perf_counter() - began)
+
+
+class _Unsure(Exception):
+    """The labels that have come are not those of a binary task: the others have to be looked at."""
+
+
+def _attempt(
+    examples: Examples,
+    settings: Settings,
+    learners: Sequence[Learner],
+    piece: int,
+    watch: Callable[[Models], None] | None,
+    labels: Mapping[str, Known],
+    *,
+    sure: bool,
+) -> tuple[Models, Summary, list[tuple[int, list[int]]]]:
+    """Learn all examples; raises _Unsure, unless ``sure``, where their labels are not two."""
     curve: list[tuple[int, list[int]]] = []
 
-    def after(models: Models) -> None:
+    def after(models: Models, summary: Summary) -> None:
+        if not sure and (summary.refused or positive_problems(summary, settings, ended=False)):
+            raise _Unsure
         mistakes = [int(state.counts[:, MISTAKES].sum()) for state in models.states]
         curve.append((int(models.counts[:, N].sum()), mistakes))
         if watch is not None:
             watch(models)
 
     source = examples.source if isinstance(examples.source, str | Path) else None
-    began = time.perf_counter()
     reading = examples.reading
     libsvm = source is not None and files.format_of(source, reading.format) == "libsvm"
     learn = (
         _learn_columns if libsvm and reading.key is None and not (settings.views or reading.columns) else _learn_rows
     )
-    models, summary = learn(examples, settings, learners, piece, after)
-    return Comparison(models, summary, curve, time.perf_counter() - began)
+    models, summary = learn(examples, settings, learners, piece, after, labels)
+    if not sure and positive_problems(summary, settings, ended=True):
+        raise _Unsure
+    return models, summary, curve
 
 
-def first_fault(examples: Examples, settings: Settings, learners: Sequence[Learner]) -> str:
-    """Return what is wrong with the first records, of which none can be used: a number and a sentence."""
-    bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset(("rejected",))))
-    bucket.learn(_chunk(list(itertools.islice(_rows(examples), 100)), 0, keyed=examples.reading.key is not None))
-    row = min(bucket.results()["rejected"].to_pylist(), key=lambda row: row["offset"])
-    return f"record {row['offset'] + 1}: {row['reason']}: {row['detail']}"
+def _numbered(examples: Examples, summary: Summary) -> dict[str, Example]:
+    """Return the examples of rejections with their record's number in the file, from 1 on, not in the order learned."""
+    rows, out = summary.records // examples.epochs, dict[str, Example]()
+    for reason, example in sorted(summary.examples.items()):
+        epoch, place = divmod(example.offset, max(1, rows))
+        order = next(itertools.islice(orders(rows, examples.epochs, examples.shuffle), epoch, None))
+        out[reason] = example._replace(offset=int(order[place]) + 1)
+    return out
 
 
 def held_out(models: Models, examples: Examples) -> dict[str, Any]:
@@ -232,9 +284,9 @@ def held_out(models: Models, examples: Examples) -> dict[str, Any]:
     """
     out = dict.fromkeys(("n", "unlabelled", "rejected", "no_model", "parts"), 0)
     mistakes = np.zeros(len(models.learners), np.int64)
-    rows = _rows(examples)
+    rows = rows_of(examples)
     while taken := list(itertools.islice(rows, PIECE)):
-        found = score(models, _chunk(taken, 0, keyed=examples.reading.key is not None))
+        found = score(models, chunk_of(taken, 0, keyed=examples.reading.key is not None))
         strangers = [stranger.labelled for stranger in found.no_model]
         mistakes += found.mistakes
         out["n"] += found.labelled
@@ -245,25 +297,27 @@ def held_out(models: Models, examples: Examples) -> dict[str, Any]:
     return {**out, "mistakes": mistakes.tolist()}
 
 
-_After: TypeAlias = Callable[[Models], None]
+_After: TypeAlias = Callable[[Models, Summary], None]
 
 
 def _learn_columns(
-    examples: Examples, settings: Settings, learners: Sequence[Learner], piece: int, after: _After
+    examples: Examples,
+    settings: Settings,
+    learners: Sequence[Learner],
+    piece: int,
+    after: _After,
+    labels: Mapping[str, Known],
 ) -> tuple[Models, Summary]:
     assert isinstance(examples.source, str | Path)
     bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset()))
     models = bucket.models
+    models.initial_labels = labels
     parts = libsvm_blocks.columns(
-        examples.source,
-        models.vocabulary,
-        limit=models.max_features,
-        signed=settings.signed,
-        names=examples.reading.names,
+        examples.source, models.vocabulary, settings, limit=models.max_features, names=examples.reading.names
     )
     for part in _cut(passes(parts, examples.epochs, examples.shuffle, piece), piece):
         bucket.take(*part.accepted(ONE_KEY, bucket.summary.records))
-        after(models)
+        after(models, bucket.summary)
     return models, bucket.summary
 
 
@@ -279,38 +333,18 @@ def _cut(parts: Iterator[Lines], piece: int) -> Iterator[Lines]:
 
 
 def _learn_rows(
-    examples: Examples, settings: Settings, learners: Sequence[Learner], piece: int, after: _After
+    examples: Examples,
+    settings: Settings,
+    learners: Sequence[Learner],
+    piece: int,
+    after: _After,
+    labels: Mapping[str, Known],
 ) -> tuple[Models, Summary]:
     limits = Limits() if examples.epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
     bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset(), limits=limits))
-    rows = _passes(_rows(examples), examples.epochs, examples.shuffle)
+    bucket.models.initial_labels = labels
+    rows = in_order(rows_of(examples), examples.epochs, examples.shuffle)
     while taken := list(itertools.islice(rows, piece)):
-        bucket.learn(_chunk(taken, bucket.summary.records, keyed=examples.reading.key is not None))
-        after(bucket.models)
+        bucket.learn(chunk_of(taken, bucket.summary.records, keyed=examples.reading.key is not None))
+        after(bucket.models, bucket.summary)
     return bucket.models, bucket.summary
-
-
-def _rows(examples: Examples) -> Iterator[_Row]:
-    source, key = examples.source, examples.reading.key
-    if isinstance(source, str | Path):
-        for line in files.lines(source, examples.reading):
-            yield line.key, line.value
-    else:
-        for record in source:
-            yield (None, record) if key is None else files.keyed(record, key)
-
-
-def _passes(rows: Iterator[_Row], epochs: int, seed: int | None) -> Iterator[_Row]:
-    if epochs == 1 and seed is None:
-        yield from rows
-        return
-    held = list(rows)
-    for order in orders(len(held), epochs, seed):
-        for i in order.tolist():
-            yield held[i]
-
-
-def _chunk(rows: list[_Row], first: int, *, keyed: bool) -> Chunk:
-    n = len(rows)
-    keys = [None if key is None else key.encode() for key, _ in rows] if keyed else [ONE_KEY.encode()] * n
-    return Chunk(keys, [value for _, value in rows], [""] * n, np.zeros(n, np.int64), np.arange(first, first + n))

@@ -134,7 +134,6 @@ def prepare(
     known
         What the keys know, which classifying changes; None: ``models.labels``.
     """
-    settings = models.settings
     alone = key.size == 0 or (key[0] == key[-1] and (key == key[0]).all())
     order = np.arange(key.size) if alone else np.argsort(key, kind="stable")
     faults: dict[int, RecordError] = {}
@@ -143,9 +142,8 @@ def prepare(
         y, before = classes.y[order], classes.known[order]
     else:
         known = models.labels if known is None else known
-        y, before, wrong = classify_codes(
-            key, columns.code[order], columns.labels, known, settings.task, settings.positive, models.max_labels
-        )
+        codes = columns.code[order]
+        y, before, wrong = classify_codes(key, codes, columns.labels, known, models.settings, models.max_labels)
         if wrong:
             faults = {int(order[i]): fault for i, fault in wrong.items()}
             fine = np.setdiff1d(np.arange(order.size), list(wrong))

@@ -113,8 +113,7 @@ class Model:
     def labels(self) -> list[Any]:
         """Labels in class order; binary: [negative, positive], a label not seen yet made up to match the other."""
         known = self.known_labels
-        signed = self._settings.task == "binary" and self._settings.positive is None
-        return default_labels(known) if signed else known
+        return default_labels(known) if self._settings.signed else known
 
     @property
     def known_labels(self) -> list[Any]:

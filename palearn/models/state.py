@@ -100,6 +100,8 @@ class State:
         self.index: dict[str, int] = {}
         self.topics: list[str] = []
         self.labels: list[label_rules.Known] = []
+        #: What new keys know of their labels already, of those of which anything is known.
+        self.initial_labels: Mapping[str, label_rules.Known] = {}
         #: What each key waits for and remembers: bytes of :mod:`palearn.engine.join_buffer`.
         self.join_buffers: list[bytes] = []
         self.counts: IntArray = np.zeros((0, len(counters.KEY_COUNTS)), np.int64)
@@ -128,7 +130,7 @@ class State:
             self.index[name] = len(self.keys)
             self.keys.append(name)
             self.topics.append("")
-            self.labels.append(label_rules.start(task, positive))
+            self.labels.append(self.initial_labels.get(name) or label_rules.start(task, positive))
             self.join_buffers.append(b"")
         new = len(self.keys) - before
         if new:

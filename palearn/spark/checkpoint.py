@@ -195,6 +195,14 @@ def forget_requests(checkpoint: Folder) -> dict[int, dict[str, int]]:
     return {int(number): keys for number, keys in asked.items()}
 
 
+def batch_rows(output: Folder, up_to: int | None = None) -> dict[int, list[dict[str, Any]] | None]:
+    """Return the offsets that each batch of an output took, as its table of batches has them; {}: there is none."""
+    taken = pa.schema([BATCHES.field("offsets"), ("batch_id", pa.int64())])
+    table = reading.columns(output.path, "batches", taken)
+    rows = dict(zip(table["batch_id"].to_pylist(), table["offsets"].to_pylist(), strict=True))
+    return {number: offsets for number, offsets in rows.items() if up_to is None or number <= up_to}
+
+
 def batch_offsets(checkpoint: Folder, batch_id: int) -> list[dict[str, Any]]:
     """Return the offsets that a batch takes, as the checkpoint planned them: a row a topic's partition.
 
@@ -234,14 +242,12 @@ def batches_of(path: str) -> list[list[dict[str, Any]]]:
             "not give its models again"
         )
     output = Folder(known["output"])
-    taken = pa.schema([BATCHES.field("offsets"), ("batch_id", pa.int64())])
-    table = reading.columns(output.path, "batches", taken)
-    if not table.num_rows:
+    rows = batch_rows(output)
+    if not rows:
         raise ConfigError(
             f"{output.path}, the output of {path}, has no table batches, which has what each batch took; was "
             "output.batches false, or the folder moved?"
         )
-    rows = dict(zip(table["batch_id"].to_pylist(), table["offsets"].to_pylist(), strict=True))
     done = last_commit(checkpoint)
     found = [rows.get(number) for number in range(max([*rows, -1 if done is None else done]) + 1)]
     if None in found:

@@ -111,7 +111,7 @@ def remembered(models: Models, asked: Mapping[str, int]) -> Models:
 def learned_up_to(checkpoint: Folder) -> dict[str, dict[str, int]]:
     """Return where a stopped job would go on: topic -> partition -> offset, as ``starting_offsets`` takes it."""
     last = last_commit(checkpoint)
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, int]] = dict(known_of(checkpoint).get("left", {}))
     for row in [] if last is None else batch_offsets(checkpoint, last):
-        found.setdefault(row["topic"], {})[str(row["partition"])] = row["end"]
+        found[row["topic"]] = found.get(row["topic"], {}) | {str(row["partition"]): row["end"]}
     return found

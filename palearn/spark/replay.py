@@ -1,7 +1,7 @@
 """Replay: the same buckets, engine and tables over history, as one batch job."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import pyarrow as pa
@@ -10,15 +10,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from palearn import files
 from palearn.config import Config, offsets_fault
+from palearn.engine.summary import Summary
 from palearn.engine.validation import Chunk
-from palearn.errors import ConfigError, shown
+from palearn.errors import ConfigError, StreamError, shown
 from palearn.files.options import ReadOptions
 from palearn.records import KINDS
 from palearn.spark import checkpoint, error_messages, operator, source
 from palearn.spark.readiness import require_ready_to_replay
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
-from palearn.spark.topics import make_output_topics, require_broker, require_topics
+from palearn.spark.topics import Topics, make_output_topics, require_broker, require_topics
 from palearn.tables import object_stores
 from palearn.tables.folder import Folder
 
@@ -35,8 +36,10 @@ def run(
     reading: ReadOptions | None = None,
     master: str | None = None,
     spark: SparkSession | None = None,
-) -> None:
+) -> tuple[Summary, list[str]]:
     """Learn files, or the configured topics between two offsets, into the output folder as batch 0.
+
+    Returns what happened to the records, and what makes the figures not worth looking at.
 
     Parameters
     ----------
@@ -68,7 +71,7 @@ def run(
     if batches_of is not None and (chosen or config.source.kafka is None):
         raise ConfigError("the batches of a checkpoint are those of source.kafka: no files, and no other offsets")
     with error_messages.in_one_sentence("the replay stopped", config):
-        _run(config, paths, start, end, batches_of, reading, master, spark)
+        return _run(config, paths, start, end, batches_of, reading, master, spark)
 
 
 def _run(
@@ -80,11 +83,13 @@ def _run(
     reading: ReadOptions | None,
     master: str | None,
     spark: SparkSession | None,
-) -> None:
+) -> tuple[Summary, list[str]]:
     ends = None if batches_of is None else _ends(checkpoint.batches_of(batches_of))
     kafka = (paths is None and config.source.files is None) or bool(config.output.topics)
     require_ready_to_replay(config, kafka=kafka, start=start, end=end, ends=ends)
     spark = spark or session(config, name="palearn replay", master=master)
+    if ends is not None and batches_of is not None:
+        _require_same(spark, config, batches_of, {topic for topic, _ in ends})
     own = _paths(config, paths)
     if own is not None:
         config, reading = _with_columns(config, own, reading or source.reading_of(config))
@@ -92,7 +97,9 @@ def _run(
         history(spark, config, paths, start, end, reading) if ends is None else source.batches(spark, config, ends)
     )
     make_output_topics(spark, config)
-    Sink(config).write(operator.replay(sort(records), config), 0)
+    sink = Sink(config)
+    sink.write(operator.replay(sort(records), config), 0)
+    return sink.summary, sink.problems(sink.summary)
 
 
 def _paths(config: Config, paths: list[str] | None) -> list[str] | None:
@@ -173,6 +180,23 @@ def sort(records: DataFrame) -> DataFrame:
     """Bring each bucket's records together, in their order."""
     order = [name for name in ("bucket", "batch", "topic", "partition", "offset") if name in records.columns]
     return records.repartition("bucket").sortWithinPartitions(*order)
+
+
+def _require_same(spark: SparkSession, config: Config, path: str, topics: Set[str]) -> None:
+    """Raise a StreamError if a checkpoint's topics are no longer those; warn of a configuration that is another one."""
+    assert config.source.kafka is not None
+    known = checkpoint.known_of(Folder(path))
+    with Topics(spark, config.source.kafka) as there:
+        ids = there.all_ids()
+    for topic in sorted(topics):
+        if topic not in ids or ids[topic] != known["topics"].get(topic, ids[topic]):
+            state = "is gone" if topic not in ids else "was deleted and made again"
+            raise StreamError(f"topic {topic} {state} since {path} took from it: its batches cannot be repeated")
+    if differing := [name for name, part in config.fingerprint.items() if known["fingerprint"].get(name) != part]:
+        _log.warning(
+            "the configuration has other %s than %s began with: the batches are the same, the models will not be",
+            " and ".join(differing), path,
+        )  # fmt: skip
 
 
 def _ends(batches: list[list[dict[str, Any]]]) -> checkpoint.Ends:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from palearn.config import Config
 from palearn.engine import result_rows
-from palearn.engine.summary import Summary
+from palearn.engine.summary import ENOUGH, Summary, positive_problems, rejection_problems
 from palearn.spark.checkpoint import batch_offsets, known_of, last_commit
 from palearn.spark.operator import HELD_BYTES, SUMMARY, unwritten
 from palearn.spark.worker import freeze_imports
@@ -77,9 +77,11 @@ class Sink:
         owner = "" if checkpoint is None else known_of(checkpoint)["id"]
         self.store = Store(config.output.path, config.output.format, owner)
         self.learners = config.make_learners()
+        #: Of all batches of this run.
+        self.summary = Summary()
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
-        """Write a batch's tables, whole or not at all, and log one line."""
+        """Write a batch's tables, whole or not at all, and log one line, after what is wrong with it."""
         began = time.perf_counter()
         before = self.store.totals(batch_id)
         offsets = None if self.checkpoint is None else batch_offsets(self.checkpoint, batch_id)
@@ -103,6 +105,9 @@ class Sink:
             if topics:
                 rows.unpersist()
         seconds = time.perf_counter() - began
+        self.summary.add(written.summary)
+        for problem in self.problems(written.summary):
+            log.warning("batch %d: %s", batch_id, problem, extra={"event": "problem", "batch": batch_id})
         figures = _figures(written.summary, totals, seconds)
         log.info(
             _line(batch_id, written.summary, totals, seconds),
@@ -111,8 +116,16 @@ class Sink:
         if self.monitor is not None:
             self.monitor.tell(batch_id, seconds, written.summary, totals, written.worst)
 
+    def problems(self, batch: Summary) -> list[str]:
+        """Return what makes a batch's figures not worth looking at; a replay's only batch is the whole run."""
+        run = positive_problems(self.summary, self.config.settings, ended=self.checkpoint is None)
+        return rejection_problems(batch, ended=self.checkpoint is None) + run
+
     def finish(self, spark: SparkSession) -> None:
         """Snapshot the models that changed since their last snapshot, when the job has stopped."""
+        if self.summary.n < ENOUGH:  # else it is said
+            for problem in positive_problems(self.summary, self.config.settings, ended=True):
+                log.warning(problem)
         models = self.config.output.models
         # Not the store's newest batch: the state may be of the one before, whose rows must not replace newer ones.
         last = None if self.checkpoint is None else last_commit(self.checkpoint)

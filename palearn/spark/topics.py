@@ -70,6 +70,11 @@ class Topics:
             names = [name for name in there.keySet() if self._kafka.takes(name)]
         return {topic: there[topic].topicId().toString() for topic in names}
 
+    def all_ids(self) -> dict[str, str]:
+        """Return the id of every topic of the cluster."""
+        there = self._there(START_MS)
+        return {topic: there[topic].topicId().toString() for topic in there}
+
     def make(self, names: Iterable[str]) -> None:
         """Make the topics that are not there, as the cluster makes them by default.
 

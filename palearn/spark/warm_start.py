@@ -11,7 +11,7 @@ bucket, and are a bucket's state until Spark has one of it; the models table has
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
@@ -27,7 +27,7 @@ from palearn.models.counters import CHANGED, UPDATED_BATCH
 from palearn.models.from_table import BEFORE
 from palearn.models.keyed import Models
 from palearn.spark import error_messages
-from palearn.spark.checkpoint import KNOWN, forget_requests, has_begun, has_whole_start, known_of
+from palearn.spark.checkpoint import KNOWN, batch_rows, forget_requests, has_begun, has_whole_start, known_of
 from palearn.spark.export import blobs_in, learned_up_to, whole_state
 from palearn.spark.models_table import WRITTEN, RowsFile, newest, publish, scored, table_of, written
 from palearn.spark.operator import bucket_config_in, bucket_config_of, pieces, with_bucket_context
@@ -40,6 +40,8 @@ from palearn.tables.store import Store
 log = logging.getLogger("palearn.stream")
 
 _PART = "bucket int, part binary"
+#: What Kafka calls the first offset that is there.
+_EARLIEST = -2
 
 
 def begin_warm(spark: SparkSession, config: Config, models: str | None) -> None:
@@ -117,7 +119,7 @@ def _parts(spark: SparkSession, config: Config, source: Folder) -> Iterator[Data
         return
     with locked(source):
         _require_same(config, source)
-        _require_new_records(config, source)
+        require_new_records(config, source.path, learned_up_to(source))
         yield _of_state(spark, config, source)
 
 
@@ -156,15 +158,51 @@ def _require_same(config: Config, source: Folder) -> None:
         )
 
 
-def _require_new_records(config: Config, source: Folder) -> None:
-    """Raise a ConfigError if the job would learn again what a job's models have learned."""
-    kafka, seen = config.source.kafka, learned_up_to(source)
-    again = [] if kafka is None else sorted(filter(kafka.takes, seen))
-    if kafka is not None and kafka.starting_offsets == "earliest" and again:
+def require_new_records(config: Config, path: str, seen: Mapping[str, Mapping[str, int]]) -> None:
+    """Raise a ConfigError if the job would learn again what its first models have learned, or warn where that is asked.
+
+    ``seen`` is topic -> partition -> offset behind the last record that the models of ``path`` have learned.
+    """
+    kafka = config.source.kafka
+    again = {} if kafka is None else {topic: seen[topic] for topic in sorted(filter(kafka.takes, seen))}
+    if kafka is None or not again or kafka.starting_offsets.lower() == "latest":
+        return
+    where = msgspec.json.encode(again).decode()
+    if any(name.lower().startswith(("startingtimestamp", "startingoffsetsbytimestamp")) for name in kafka.options):
+        log.warning("%s has learned the records before %s; the stream begins by their time", path, where)
+        return
+    given = {} if kafka.starting_offsets.lower() == "earliest" else msgspec.json.decode(kafka.starting_offsets)
+    first = {
+        (topic, part): given.get(topic, {}).get(part, _EARLIEST) for topic, parts in again.items() for part in parts
+    }
+    if _EARLIEST in first.values():
         raise ConfigError(
-            f"{source.path} has learned from {', '.join(again)}: to go on where it stopped, set "
-            f"source.kafka.starting_offsets to '{msgspec.json.encode(seen).decode()}' (earliest would learn them again)"
+            f"{path} has learned from {', '.join(again)}: to go on where it stopped, set "
+            f"source.kafka.starting_offsets to '{where}' (earliest would learn them again; if the topic was made "
+            'again since, give its first offsets, {"TOPIC": {"0": 0}})'
         )
+    twice = [
+        f"{topic}, partition {part}, offsets {start} to {again[topic][part] - 1}"
+        for (topic, part), start in first.items()
+        if 0 <= start < again[topic][part]
+    ]
+    if twice:
+        log.warning("%s has learned records that starting_offsets asks for again: %s", path, "; ".join(twice))
+
+
+def _learned_by(source: Folder, table: DataFrame) -> dict[str, dict[str, int]]:
+    """Return what the models of a table have learned (:func:`require_new_records`), as far as their output says it."""
+    found: dict[str, dict[str, int]] = {}
+    if {"last_topic", "last_partition", "last_offset"} <= set(table.columns):
+        last = table.where("last_topic != ''").groupBy("last_topic", "last_partition").agg(F.max("last_offset"))
+        for topic, part, offset in last.collect():
+            found.setdefault(topic, {})[str(part)] = offset + 1
+    newest_batch = table.agg(F.max("batch_id")).collect()[0][0]
+    for offsets in batch_rows(source, newest_batch).values():
+        for row in offsets or ():
+            own, part = found.setdefault(row["topic"], {}), str(row["partition"])
+            own[part] = max(row["end"], own.get(part, 0))
+    return found
 
 
 def _of_table(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
@@ -173,6 +211,7 @@ def _of_table(spark: SparkSession, config: Config, source: Folder) -> DataFrame:
     about = table.agg(F.collect_set("learner").alias("names"), F.max("format_version").alias("version")).collect()[0]
     from_table.require_known_format(about["version"], f" in {source.path}")
     names = sorted(about["names"])
+    require_new_records(config, source.path, _learned_by(source, table))
     known = [learner for learner in config.make_learners() if learner.name in names]
     if not known:
         raise ConfigError(f"{source.path} has no learner of the configuration; it has {', '.join(names) or 'none'}")

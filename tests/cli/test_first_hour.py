@@ -51,7 +51,7 @@ ERRORS: list[tuple[str, int, list[str]]] = [
     ("evaluate notes.txt", 1, ["notes.txt", "suffix", "--format"]),
     ("evaluate empty.csv", 1, ["empty.csv", "first line must name the columns"]),
     ("evaluate class.csv", 1, ["class.csv", "no label column 'label'", "a, class", "--label"]),
-    ("evaluate text.csv", 1, ["text.csv", "none of its 2 records", "record 1", "'spam'", "--positive"]),
+    ("evaluate text.csv", 1, ["text.csv", "labels are text", "'spam' (1)", "'ham' (1)", "--positive"]),
     ("evaluate bad.jsonl --json", 1, ["bad.jsonl", "none of its 1 records", "not_json"]),
     ("evaluate text.csv --positive spam --key user", 1, ["none of its 2 records", "no_key", "--key"]),
     ("evaluate a9a --learner arrow", 1, ["unknown learner 'arrow'", "arow"]),

@@ -24,6 +24,7 @@ from palearn.evaluate.passes import join, passes
 from palearn.evaluate.prequential import ONE_KEY, evaluate
 from palearn.files import text_lines
 from palearn.models import codec
+from palearn.models.state import Settings
 from palearn.models.vectorize import Vocabulary
 from palearn.records import Record
 from tests import streams
@@ -51,9 +52,8 @@ def by_records(path: Path, plan: Any, names: list[str] | None, epochs: int, seed
 
 def by_columns(path: Path, plan: Any, names: list[str] | None, epochs: int, seed: int | None, piece: int) -> Result:
     bucket = Bucket(plan)
-    signed = plan.settings.task == "binary" and plan.settings.positive is None
     parts = libsvm_blocks.columns(
-        path, bucket.models.vocabulary, limit=bucket.models.max_features, signed=signed, names=names
+        path, bucket.models.vocabulary, plan.settings, limit=bucket.models.max_features, names=names
     )
     try:
         for part in passes(parts, epochs, seed, piece):
@@ -206,7 +206,7 @@ def test_zero_bytes_before_a_label_make_another_label(tmp_path: Path) -> None:
     path = tmp_path / "a.svm"
     path.write_bytes(b"\x00\x00 1:1\n\x00a 1:1\na 1:1\n\x00\x00 1:2\n# no label\n\x00a 1:2\na 1:2\n")
     assert by_columns(path, plan, None, 1, None, 1) == by_records(path, plan, None, 1, None, 9)
-    (block,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=False)
+    (block,) = libsvm_blocks.columns(path, Vocabulary(), Settings("multiclass"), limit=10)
     assert [block.columns.labels[code] for code in block.columns.code] == ["\0\0", "\0a", "a", "\0\0", "\0a", "a"]
 
 
@@ -235,7 +235,7 @@ def test_a_number_is_what_python_reads(written: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.svm"
         path.write_text("1\n" + "".join(f"1 1:{number}\n" for number in written))
-        (block,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True)
+        (block,) = libsvm_blocks.columns(path, Vocabulary(), Settings(), limit=10)
     expected = {}
     for row, number in enumerate(written, 1):
         with suppress(ValueError):
@@ -254,7 +254,7 @@ def test_plain_lines_are_read_by_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp
     path.write_text(
         "".join(f"{'+1' if i % 3 else '-1'} {i % 7}:1 {10 + i}:0.12345678901234567 # {i}\n" for i in range(900))
     )
-    (block,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True)
+    (block,) = libsvm_blocks.columns(path, Vocabulary(), Settings(), limit=10)
     assert careful == [b"-1 0:1 10:0.12345678901234567 # 0\n", b"+1 1:1 11:0.12345678901234567 # 1\n"]
     assert block.columns.labels == [-1, 1]
     assert block.columns.code.tolist() == [int(i % 3 > 0) for i in range(900)]
@@ -311,7 +311,7 @@ def test_a_damaged_file_is_named_with_its_last_whole_line(tmp_path: Path, keep: 
     with pytest.raises(FileFormatError) as expected:
         list(files.read(path))
     with pytest.raises(FileFormatError) as found:
-        list(libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True))
+        list(libsvm_blocks.columns(path, Vocabulary(), Settings(), limit=10))
     assert str(found.value) == str(expected.value)
 
 
@@ -349,10 +349,10 @@ def test_parts_are_joined_with_their_faults(tmp_path: Path) -> None:
     path = tmp_path / "a.svm"
     path.write_text("1 1:1\nx\n-1 2:1 1:3\n" * 40)
     with small_blocks(16):
-        parts = list(libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True))
+        parts = list(libsvm_blocks.columns(path, Vocabulary(), Settings(), limit=10))
     assert len(parts) > 5
     whole = join(parts)
-    (expected,) = libsvm_blocks.columns(path, Vocabulary(), limit=10, signed=True)
+    (expected,) = libsvm_blocks.columns(path, Vocabulary(), Settings(), limit=10)
     assert whole.columns.labels == expected.columns.labels
     assert sorted(whole.faults) == sorted(expected.faults) == list(range(1, 120, 3))
     for mine, theirs in zip(
