@@ -69,7 +69,7 @@ def test_batches_that_took_a_topic_twice_are_not_repeated() -> None:
 
     good = [[row("a", 3, 5)], [row("a", 5, 9), row("b", 0, 4)], [row("b", 4, 6)]]
     assert replay_job._ends(good) == {("a", 0): [3, 5, 9, 9], ("b", 0): [0, 0, 4, 6]}
-    with pytest.raises(ConfigError, match=r"batch 3 began anew with offset 3 of a, partition 0.*up to 9"):
+    with pytest.raises(ConfigError, match=r"batch 3 began again with offset 3 of a, partition 0.*up to 9"):
         replay_job._ends([*good, [row("a", 3, 9)]])
 
 
