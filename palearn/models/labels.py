@@ -297,7 +297,7 @@ def _is_in(label: Label, known: Known) -> bool:
 
 def _not_two(totals: Mapping[str, int]) -> str:
     """Return the sentence for a file whose labels are not two of a binary task."""
-    if len(totals) == 2:
+    if len(totals) <= 2:
         likely = min(totals, key=lambda label: totals[label])
         return (
             f"the labels are text, {counted(totals)}, and a binary task has to know which of them is the positive one: "

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from palearn import datasets, files
 from palearn.engine.bucket import Bucket
-from palearn.errors import FileFormatError, LearnerError, RecordError
+from palearn.errors import FileFormatError, LabelError, LearnerError, RecordError
 from palearn.evaluate import libsvm_blocks
 from palearn.evaluate.passes import join, passes
 from palearn.evaluate.prequential import ONE_KEY, evaluate
@@ -329,9 +329,12 @@ def test_an_empty_file_and_one_of_faults_only(tmp_path: Path) -> None:
         report = evaluate(path, "pa1", epochs=epochs, shuffle=seed)
         assert (report["n"], report["error"], report["rejected"]) == (0, None, 0)
     path.write_text("1:1\nspam 1:1\n1 1:x")
+    with pytest.raises(LabelError, match=r"labels are text, 'spam' \(1\)"):
+        evaluate(path, "pa1", epochs=2, shuffle=1)
+    path.write_text("1:1\n1 1:x")
     report = evaluate(path, "pa1", epochs=2, shuffle=1)
     assert (report["n"], report["error"]) == (0, None)
-    assert report["reasons"] == {"bad_line": 2, "bad_label": 2, "bad_features": 2}
+    assert report["reasons"] == {"bad_line": 2, "bad_features": 2}
 
 
 def test_a_file_is_evaluated_with_little_imported() -> None:
