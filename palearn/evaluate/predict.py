@@ -24,7 +24,9 @@ from palearn.files import Line
 from palearn.files.options import DEFAULT, ReadOptions
 from palearn.models.column_kinds import known_columns
 from palearn.models.keyed import Models
+from palearn.tables import reading
 from palearn.tables.models_by_key import ModelsByKey
+from palearn.tables.schemas import MODELS
 
 #: A row a scored record and learner: the record's line in its file, and what is said of it.
 SCHEMA = scoring.SCHEMA.set(0, pa.field("line", pa.int64()))
