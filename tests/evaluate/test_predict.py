@@ -184,7 +184,7 @@ def test_records_that_have_no_score() -> None:
     ]  # fmt: skip
     found = scoring.score(models, chunk(rows(items)))
     assert found.row.tolist() == [0]
-    assert found.no_model == [(1, "stranger", True)]
+    assert found.no_model == [(1, "stranger", False)]
     assert found.parts == [4, 5]
     assert sorted((fault.row, fault.error.reason) for fault in found.faults) == [
         (2, "not_json"), (3, "no_key"), (6, "bad_view"),

@@ -273,7 +273,7 @@ def test_a_race_of_other_learners_begins_with_a_models_table(broker: str, histor
     stream_job.run(chosen, warm_start=str(history.out), master=MASTER)
 
     rows = pa.Table.from_pandas(tables.latest_models(history.out), preserve_index=False)
-    plan = chosen.plan
+    plan = chosen.bucket_config
     of_race = rows.filter(pa.compute.is_in(rows["learner"], pa.array(["arow", "pa1", "pa"])))
     bucket = Bucket(plan, codec.encode(from_table.from_table(of_race, plan.settings, plan.learners)))
     bucket.learn(chunk(history.later))
