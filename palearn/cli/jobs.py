@@ -292,7 +292,7 @@ def forget(
     master: Master = None,
     json: Json = False,
 ) -> None:
-    """Forget a key of a stopped job: its models, what waits for it, and its rows in all tables."""
+    """Forget a key of a stopped job: its models, its pending fragments, and its rows in all tables."""
     from palearn.config import load
     from palearn.spark.forget import forget as run
 

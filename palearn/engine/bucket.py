@@ -18,7 +18,7 @@ from palearn.engine.join import Join, Limits
 from palearn.engine.join_buffer import Part, Score
 from palearn.engine.join_result import JoinResult, More
 from palearn.engine.result_rows import Forgotten, Rejected
-from palearn.engine.summary import Summary, tally
+from palearn.engine.summary import Summary, count_labels
 from palearn.engine.tombstones import between_tombstones, drop_keys, earlier
 from palearn.engine.validation import Accepted, Chunk, Fault, accept
 from palearn.errors import RecordError, StateFormatError
@@ -28,7 +28,7 @@ from palearn.models.columns import Columns, joined, of_records, prepare
 from palearn.models.counters import CHANGED, LAST_OFFSET, LAST_PARTITION, LAST_SEEN, UPDATED_BATCH
 from palearn.models.keyed import Drift, Earlier, Examples, Models
 from palearn.models.state import Settings
-from palearn.records import ValueFormat, label_text
+from palearn.records import ValueFormat
 from palearn.records.keys import Form, unmarked
 from palearn.tables import schemas
 from palearn.types import BoolArray, FloatArray, IntArray
@@ -324,7 +324,7 @@ class Bucket:
             self._scored.add(models.keys[k])
         labelled = y >= 0
         summary.n += int(labelled.sum())
-        _count_labels(summary, models, key[labelled], y[labelled])
+        count_labels(summary, models, key[labelled], y[labelled])
         for learner, out in zip(self.plan.learners, outcomes, strict=True):
             summary.mistakes[learner.name] += int((labelled & (out.predicted != y)).sum())
             summary.updates[learner.name] += int(out.updated.sum())
@@ -355,15 +355,6 @@ class Bucket:
         if texts and "models" in self.plan.tables and changed.size:
             self._rows["models"] += result_rows.model_rows(self.models, changed, texts)
             self.models.counts[changed, CHANGED] = 0
-
-
-def _count_labels(summary: Summary, models: Models, key: IntArray, y: IntArray) -> None:
-    """Count the labels of labelled rows, grouped by key."""
-    pairs, counts = np.unique(key * (int(y.max(initial=0)) + 1) + y, return_counts=True)
-    numbers = [divmod(pair, int(y.max(initial=0)) + 1) for pair in pairs.tolist()]
-    names = [label_text(models.labels[k][c]) for k, c in numbers]  # a label has named each
-    tally(summary.labels, zip(names, counts.tolist(), strict=True))
-    summary.positives += int((y == 1).sum()) if models.settings.task == "binary" else 0
 
 
 def _load(plan: BucketConfig, blob: bytes) -> Models:

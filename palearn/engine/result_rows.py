@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from palearn.engine.join import Expired
 from palearn.engine.join_buffer import Part
+from palearn.engine.weight_lists import allowed_features, label_major
 from palearn.errors import RecordError
 from palearn.learners import Outcome
 from palearn.models import calibration, counters, ragged
@@ -163,7 +163,7 @@ def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBa
     for learner, state in zip(models.learners, models.states, strict=True):
         allowed = np.zeros(len(names), np.bool_)
         allowed[learner_features(learner, models, models.vocabulary.names)] = True
-        ptr, feature = _allowed_features(models.feature_ptr, models.feature, allowed, keys)
+        ptr, feature = allowed_features(models.feature_ptr, models.feature, allowed, keys)
         variances = learner.variances(models.layout, state.arrays, keys)
         described = {**learner.params, "task": learner.task, "tie": learner.tie, "view": learner.view, **common}
         columns = {
@@ -369,39 +369,4 @@ def _list(ptr: Any, values: Any) -> pa.Array:
 
 
 def _by_label(models: Models, keys: IntArray, allowed: BoolArray, array: FloatArray) -> pa.Array:
-    return _list(*_label_major(array, models.layout, keys, models.feature_ptr, models.feature, allowed))
-
-
-@njit(cache=True)
-def _allowed_features(feature_ptr, feature, allowed, keys):  # type: ignore[no-untyped-def]
-    ptr = np.zeros(keys.size + 1, np.int32)
-    out = np.empty(feature.size, np.int32)
-    at = 0
-    for i in range(keys.size):
-        for j in range(feature_ptr[keys[i]], feature_ptr[keys[i] + 1]):
-            if allowed[feature[j]]:
-                out[at] = feature[j]
-                at += 1
-        ptr[i + 1] = at
-    return ptr, out[:at]
-
-
-@njit(cache=True)
-def _label_major(array, layout, keys, feature_ptr, feature, allowed):  # type: ignore[no-untyped-def]
-    """Return keys' values of a weights array block after block (label-major)."""
-    ptr = np.zeros(keys.size + 1, np.int32)
-    most = 0
-    for k in keys:
-        most += layout.features[k] * layout.blocks[k]
-    out = np.empty(most)
-    at = 0
-    for i in range(keys.size):
-        k = keys[i]
-        features, blocks = layout.features[k], layout.blocks[k]
-        for b in range(blocks):
-            for f in range(features):
-                if allowed[feature[feature_ptr[k] + f]]:
-                    out[at] = array[layout.start[k] + f * blocks + b]
-                    at += 1
-        ptr[i + 1] = at
-    return ptr, out[:at]
+    return _list(*label_major(array, models.layout, keys, models.feature_ptr, models.feature, allowed))

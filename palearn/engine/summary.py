@@ -4,11 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from palearn.errors import RecordError
+from palearn.models.keyed import Models
 from palearn.models.labels import SETTING, counted, never_occurs
 from palearn.models.state import Settings
 from palearn.records import label_text
 from palearn.tables.schemas import STATUSES
+from palearn.types import IntArray
 
 #: So many labels are counted by name; the others are :data:`OTHERS`.
 MOST_LABELS = 1000
@@ -200,3 +204,12 @@ def rejections(summary: Summary) -> list[str]:
         f"{count:,} rejected as {reason}, first {summary.examples[reason].where}: {summary.examples[reason].detail}"
         for reason, count in ordered
     ]
+
+
+def count_labels(summary: Summary, models: Models, key: IntArray, y: IntArray) -> None:
+    """Count the labels of labelled rows, grouped by key."""
+    pairs, counts = np.unique(key * (int(y.max(initial=0)) + 1) + y, return_counts=True)
+    numbers = [divmod(pair, int(y.max(initial=0)) + 1) for pair in pairs.tolist()]
+    names = [label_text(models.labels[k][c]) for k, c in numbers]  # a label has named each
+    tally(summary.labels, zip(names, counts.tolist(), strict=True))
+    summary.positives += int((y == 1).sum()) if models.settings.task == "binary" else 0

@@ -1,6 +1,6 @@
 """``palearn forget``: a key's models, what waits for it and its rows leave a stopped job.
 
-The tables are written anew without the key's rows, and so are the models that the job began with. Spark's state cannot
+The tables are rewritten without the key's rows, and so are the models that the job began with. Spark's state cannot
 be written from outside: what is asked for stands in the checkpoint's ``palearn.json`` (``forget``: bucket, key, and the
 bucket's record count then), and whoever reads the state leaves the key out, as far as its last record is older. The
 first batch that touches the bucket writes its state without the key; Spark's files of earlier batches go as it clears

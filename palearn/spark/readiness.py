@@ -188,8 +188,8 @@ def _history_faults(config: Config, kafka: KafkaSource, found: cluster.Topics, f
         ends = ", ".join(f"partition {part} up to {end}" for part, end in sorted(back[topic].items()))
         yield (
             f"source.kafka: topic {topic} was left out for a while, and {config.checkpoint} has learned {ends} of it: "
-            "Spark would begin it anew, and its records would be learned twice. Leave it out, or begin a new job with "
-            "--warm-start and with these offsets in starting_offsets"
+            "Spark would read it from its start, and its records would be learned twice. Leave it out, or begin a new "
+            "job with --warm-start and with these offsets in starting_offsets"
         )
     if not kafka.fails_on_data_loss:
         return

@@ -1,4 +1,4 @@
-"""A key's rows removed from an output: each file that has some is written anew without them.
+"""A key's rows removed from an output: each file that has some is rewritten without them.
 
 A batch's folder of a table is exchanged for its copy in one step, as ``palearn compact`` does.
 """
