@@ -6,7 +6,7 @@ from typer.core import TyperCommand, TyperGroup
 
 #: Commands in the order in which help shows them.
 COMMANDS = {
-    "Try": ("demo", "demo-two-view", "evaluate", "search", "init", "generate", "broker", "store"),
+    "Try": ("demo", "demo-two-view", "demo-s3", "evaluate", "search", "init", "generate", "broker", "store"),
     "Run": ("check", "produce", "stream", "replay", "serve"),
     "Look": ("report", "watch", "models", "predict", "learners"),
     "Maintain": ("capacity", "compact", "forget", "state", "prepare", "reproduce"),
@@ -39,6 +39,12 @@ EXAMPLES = {
         "palearn init mails --write mails.yaml",
     ],
     "generate": ["palearn generate --records 100000 --keys 1000 --drift abrupt --out stream.jsonl"],
+    "demo-s3": ["palearn demo-s3"],
+    "check": ["palearn check --config mails.yaml"],
+    "forget": ["palearn forget alice --config mails.yaml"],
+    "store start": ["palearn store start"],
+    "store stop": ["palearn store stop"],
+    "store status": ["palearn store status --json"],
     "broker start": ["palearn broker start"],
     "broker stop": ["palearn broker stop"],
     "broker status": ["palearn broker status --json"],

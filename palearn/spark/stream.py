@@ -75,8 +75,9 @@ def _run(config: Config, warm_start: str | None, master: str | None, spark: Spar
     if kafka is None:
         raise ConfigError("a stream learns from source.kafka; files are learned by palearn replay")
     object_stores.use(config.storage.variables())
+    monitored = _monitored(config)
     require_ready(config)  # before Spark starts: that takes ten seconds and prints forty lines
-    with claimed(config), _monitored(config) as monitor:
+    with claimed(config), monitored as monitor:
         spark = spark or session(config, name="palearn stream", master=master, reads=warm_start)
         with Topics(spark, kafka) as topics:
             checkpoint = Folder(config.checkpoint)

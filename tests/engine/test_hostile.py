@@ -290,7 +290,7 @@ def test_a_room_that_arrow_has_no_place_for_is_said(monkeypatch: pytest.MonkeyPa
     models = codec.decode(palearn.make("pa").learn_one({"a": 1}, 1).to_bytes())
     monkeypatch.setattr(codec, "_MOST_NUMBERS", 100)
     models.join_buffers = [bytes(101)]
-    with pytest.raises(StateFormatError, match=r"has 101 bytes.*join\.max_pending"):
+    with pytest.raises(StateFormatError, match=r"have 101 bytes.*join\.max_pending"):
         codec.encode(models)
 
 

@@ -283,7 +283,7 @@ def test_the_command_line_takes_an_action_or_its_options(run: Any) -> None:
     [
         ("pa1", "relax", "pa1 keeps no variances that drift could relax"),
         ("arow", "forget", "drift: action must be 'note' or 'restart' or 'relax', got 'forget'"),
-        ("arow", {"treshold": 1}, "unknown option 'treshold'; it takes action, threshold"),
+        ("arow", {"treshold": 1}, "unknown option 'treshold'; did you mean threshold"),
         ("arow", {"threshold": 0}, "threshold must be a finite number > 0, got 0"),
         ("arow", 3, "drift must be one of note, restart, relax, or its options, got 3"),
     ],

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from palearn import cli
 from palearn.config import parse
-from palearn.errors import StreamError
+from palearn.errors import PalearnError, StreamError
 from palearn.spark import connectors, operator, release, session
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def test_a_spark_that_is_too_old_is_told_before_it_starts(
     (tmp_path / "people.jsonl").write_text("")
     files = ["--input", "people.jsonl", "--set", "records.key.constant=all"] if command == "replay" else []
     told = r"^this is Spark .*; palearn needs Spark 4\.0 or newer, before 5: pip install "
-    with pytest.raises(StreamError, match=told):
+    with pytest.raises(PalearnError, match=told):
         cli.app([command, "--config", "good.yaml", *files], standalone_mode=False)
     assert sorted(x.name for x in tmp_path.iterdir()) == ["good.yaml", "people.jsonl"]
 
