@@ -35,6 +35,11 @@ class Stop:
                 before = signal.signal(number, self._signalled)
                 self._before.setdefault(number, before)
 
+    def begin(self) -> None:
+        """Take the signals for one more stream: what asked an earlier one of this process to stop is over."""
+        self.asked = self._holding = False
+        self.listen()
+
     def hold(self) -> None:
         """Only be asked from now on: there is something to end."""
         self._holding = True

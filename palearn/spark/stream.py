@@ -65,7 +65,7 @@ def run(
     StreamError
         The query failed; nothing that was committed is lost, and a restart goes on where it stopped.
     """
-    STOP.listen()
+    STOP.begin()
     with error_messages.in_one_sentence("the stream stopped", config, job=True):
         _run(config, warm_start, master, spark)
 
