@@ -65,7 +65,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def collected(frame: DataFrame) -> list[Any]:
-    names = ["key", "id", "learner", "score", "predicted", "label", "correct"]
+    names = ["key", "id", "learner", "score", "predicted", "probability", "label", "correct"]
     return [bits({name: row[name] for name in names}) for row in frame.orderBy("place", "learner").collect()]
 
 
