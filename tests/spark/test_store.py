@@ -316,7 +316,7 @@ def test_another_configuration_on_an_old_checkpoint_is_refused(
     learners = [*LEARNERS, {"algorithm": "pa"}] if change.startswith("learners.4") else LEARNERS
     changes = [] if change.startswith("learners.4") else [change]
     chosen = config(broker, adult, folder, *changes, learners=[dict(item) for item in learners])
-    assert_refused(chosen, str(folder / "checkpoint"), f"other {part}", "choose a new checkpoint")
+    assert_refused(chosen, str(folder / "checkpoint"), "differ", part, "choose a new checkpoint")
 
 
 @needs_spark
@@ -416,5 +416,5 @@ def test_batches_that_the_accounts_do_not_tell(tmp_path: Path) -> None:
     write(2, [row])
     (checkpoint / "commits").mkdir()
     (checkpoint / "commits" / "4").touch()  # committed, but not in the accounts
-    with pytest.raises(ConfigError, match="do not tell what batch 4 took"):
+    with pytest.raises(ConfigError, match="does not tell what batch 4 took"):
         batches_of(str(checkpoint))
