@@ -71,7 +71,7 @@ def test_every_file_and_format_in_the_order_given(broker: str, topic: str, tmp_p
     paths = [
         write(tmp_path / "c.csv", ["x,user,label", "1,ann,a", "2,bob,b"]),
         write(tmp_path / "a.jsonl", ['{"id": "7", "label": 1, "features": {"user": "ann", "x": true}}']),
-        write(tmp_path / "b.libsvm", ["-1 user=ann:1 3:0.5"]),
+        write(tmp_path / "b.jsonl", ['{"label": -1, "features": {"user": "ann", "3": 0.5}}']),
     ]
     seen: list[tuple[int, int | None]] = []
     report = produce(
@@ -84,10 +84,10 @@ def test_every_file_and_format_in_the_order_given(broker: str, topic: str, tmp_p
     )
     assert (report.sent, report.bad_count) == (4, 0)
     assert consume(broker, topic) == [
-        (0, b"ann", b'{"label":"a","features":{"x":1.0,"user=ann":1.0}}'),
-        (0, b"bob", b'{"label":"b","features":{"x":2.0,"user=bob":1.0}}'),
+        (0, b"ann", b'{"label":"a","features":{"x":1.0}}'),
+        (0, b"bob", b'{"label":"b","features":{"x":2.0}}'),
         (0, b"ann", b'{"id": "7", "label": 1, "features": {"user": "ann", "x": true}}'),  # as it stands in the file
-        (0, b"ann", b'{"label":-1,"features":{"user=ann":1.0,"3":0.5}}'),
+        (0, b"ann", b'{"label": -1, "features": {"user": "ann", "3": 0.5}}'),
     ]
     total = sum(path.stat().st_size for path in paths)
     assert seen[-1] == (total, total)
