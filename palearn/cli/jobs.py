@@ -35,6 +35,8 @@ from palearn.files.options import ReadOptions
 
 if TYPE_CHECKING:
     from palearn.config import KafkaSource
+    from palearn.kafka.local_broker import BrokerStatus
+    from palearn.tables.local_store import StoreStatus
 
 
 @broker_app.command("start")
@@ -56,8 +58,7 @@ def broker_stop(port: Port = 9092, data: Data = None) -> None:
 
     known = local_broker.status(port, data)  # the folder's broker may have another port than the default one
     ran = local_broker.stop(port, data)
-    told = f"the broker on port {known.port} is stopped" if ran else f"no broker of the folder {known.data} runs"
-    console.print(told, soft_wrap=True)
+    _say_stopped("broker", known, ran)
 
 
 @broker_app.command("status")
@@ -66,11 +67,7 @@ def broker_status(port: Port = 9092, data: Data = None, json: Json = False) -> N
     from palearn.kafka import local_broker
 
     found = local_broker.status(port, data)
-    if json:
-        print_json(found)
-    else:
-        state = f"runs as process {found.pid}" if found.running else "is not running"
-        console.print(f"Kafka {found.version} on port {found.port} {state}; data in {found.data}", soft_wrap=True)
+    _say_status(f"Kafka {found.version}", found, json)
 
 
 StorePort = Annotated[
@@ -99,8 +96,7 @@ def store_stop(port: StorePort = 8333, data: StoreData = None) -> None:
 
     known = local_store.status(port, data)
     ran = local_store.stop(port, data)
-    told = f"the store on port {known.port} is stopped" if ran else f"no store of the folder {known.data} runs"
-    console.print(told, soft_wrap=True)
+    _say_stopped("store", known, ran)
 
 
 @store_app.command("status")
@@ -108,12 +104,20 @@ def store_status(port: StorePort = 8333, data: StoreData = None, json: Json = Fa
     """Say whether the store runs."""
     from palearn.tables import local_store
 
-    found = local_store.status(port, data)
+    _say_status("The store", local_store.status(port, data), json)
+
+
+def _say_stopped(what: str, known: "BrokerStatus | StoreStatus", ran: bool) -> None:
+    told = f"the {what} on port {known.port} is stopped" if ran else f"no {what} of the folder {known.data} runs"
+    console.print(told, soft_wrap=True)
+
+
+def _say_status(what: str, found: "BrokerStatus | StoreStatus", json: bool) -> None:
     if json:
         print_json(found)
     else:
         state = f"runs as process {found.pid}" if found.running else "is not running"
-        console.print(f"The store on port {found.port} {state}; data in {found.data}", soft_wrap=True)
+        console.print(f"{what} on port {found.port} {state}; data in {found.data}", soft_wrap=True)
 
 
 @app.command()

@@ -39,45 +39,49 @@ class Read(NamedTuple):
     unusable: dict[int, RecordError]
 
 
-def read(
-    values: list[Value],
-    topics: list[str],
-    vocabulary: Vocabulary,
-    features: int,
-    most: int,
-    forms: Mapping[str, ValueFormat],
-    labels: LabelCodes,
-) -> Read:
-    """Read values, ordered by their topics; parameters as of :func:`palearn.engine.validation.accept`.
+class Rules(NamedTuple):
+    """How values are read, whatever they are.
 
-    ``topics`` may be empty where there are no ``forms``; ``labels`` numbers the labels.
+    Parameters
+    ----------
+    vocabulary
+        Gets the names of features that it has not.
+    features
+        The most features of a record.
+    most
+        The longest value, in bytes.
+    forms
+        How the values of topics are written that are not plain JSON.
+    labels
+        Numbers the labels.
     """
-    texts = [] if vocabulary.views else _scannable(values, topics, most, forms)
+
+    vocabulary: Vocabulary
+    features: int
+    most: int
+    forms: Mapping[str, ValueFormat]
+    labels: LabelCodes
+
+
+def read(values: list[Value], topics: list[str], rules: Rules) -> Read:
+    """Read values, ordered by their topics; ``topics`` may be empty where the rules have no ``forms``."""
+    texts = [] if rules.vocabulary.views else _scannable(values, topics, rules.most, rules.forms)
     if not any(texts):
-        return _with_records(values, topics, vocabulary, features, most, forms, labels, None, range(len(values)))
-    columns, plain = scan(texts, vocabulary, features, labels)
-    unusable = {i: fault for i, fault in refused_names(columns.flat, vocabulary).items() if plain[i]}
+        return _with_records(values, topics, rules, None, range(len(values)))
+    columns, plain = scan(texts, rules.vocabulary, rules.features, rules.labels)
+    unusable = {i: fault for i, fault in refused_names(columns.flat, rules.vocabulary).items() if plain[i]}
     if plain.all():
         return Read(columns, {}, {}, unusable)
     others = np.flatnonzero(~plain).tolist()
-    found = _with_records(
-        values, topics, vocabulary, features, most, forms, labels, columns if plain.any() else None, others
-    )
+    found = _with_records(values, topics, rules, columns if plain.any() else None, others)
     return found._replace(unusable=unusable | found.unusable)
 
 
 def _with_records(
-    values: list[Value],
-    topics: list[str],
-    vocabulary: Vocabulary,
-    features: int,
-    most: int,
-    forms: Mapping[str, ValueFormat],
-    labels: LabelCodes,
-    plain: Columns | None,
-    at: Sequence[int],
+    values: list[Value], topics: list[str], rules: Rules, plain: Columns | None, at: Sequence[int]
 ) -> Read:
     """Read the values ``at`` as records; the others' columns are those of ``plain``."""
+    _, features, most, forms, labels = rules
     some = [values[i] for i in at]
     found = (
         _records_of_topics(some, [topics[i] for i in at], most, features, forms)
@@ -86,7 +90,7 @@ def _with_records(
     )
     refused = {i: x for i, x in zip(at, found, strict=True) if isinstance(x, RecordError)}
     records = [Record() if isinstance(x, RecordError) else x for x in found]
-    columns, faults = of_records(records, labels, vocabulary, features)
+    columns, faults = of_records(records, labels, rules.vocabulary, features)
     if plain is not None:
         place = np.arange(len(values))
         place[at] = len(values) + np.arange(len(at))

@@ -37,10 +37,9 @@ from palearn.models.counters import (
     N,
 )
 from palearn.models.keyed import Models
-from palearn.models.labels import as_texts, default_labels
+from palearn.models.labels import as_texts, class_labels, texts_of
 from palearn.models.single import learner_features
 from palearn.models.state import MAX_BYTES
-from palearn.records import Label, label_text
 from palearn.tables.schemas import DRIFTS, EXPIRED, FORGOTTEN, METRICS, MODELS, PREDICTIONS, REJECTED, TABLES
 from palearn.types import BoolArray, FloatArray, IntArray
 
@@ -113,7 +112,7 @@ class Texts:
 
     def __init__(self, models: Models, keys: IntArray) -> None:
         rows = [models.labels[k] for k in keys.tolist()]
-        ptr, texts = as_texts(rows, _signed_texts if models.settings.signed else _texts)
+        ptr, texts = as_texts(rows, lambda known: texts_of(class_labels(known, models.settings)))
         self._start = np.full(len(models.keys), -1)
         self._start[keys] = ptr[:-1]
         self._size = np.zeros(len(models.keys), np.int64)
@@ -129,14 +128,6 @@ class Texts:
         """Return each row's label; None where the number is negative."""
         at = np.where(number < 0, 0, self._start[key] + number)
         return self._names.take(pa.array(at, mask=number < 0))
-
-
-def _texts(known: Sequence[Label]) -> list[str | None]:
-    return [None if label is None else label_text(label) for label in known]
-
-
-def _signed_texts(known: Sequence[Label]) -> list[str | None]:
-    return _texts(default_labels(known))
 
 
 def model_rows(models: Models, keys: IntArray, texts: Texts) -> list[pa.RecordBatch]:
@@ -288,10 +279,7 @@ def _predicted(models: Models, texts: Texts, key: IntArray, known: IntArray, pre
     for i in np.flatnonzero(known != 3).tolist():
         labels = models.labels[key[i]]
         then = [label if known[i] >> side & 1 else None for side, label in enumerate(labels)]
-        if models.settings.signed:
-            then = default_labels(then)
-        label = then[predicted[i]]
-        out[i] = None if label is None else label_text(label)
+        out[i] = texts_of(class_labels(then, models.settings))[predicted[i]]
     return pa.array(out, pa.string())
 
 

@@ -27,7 +27,7 @@ from palearn.learners import LEARNERS, Learner
 from palearn.models import from_table
 from palearn.models.columns import Columns
 from palearn.models.keyed import Examples, Models
-from palearn.models.labels import Known, classify, default_labels
+from palearn.models.labels import Known, class_labels, classify, texts_of
 from palearn.models.state import MAX_BYTES, Settings
 from palearn.models.vectorize import Flat, flatten
 from palearn.records import LabelValue, Record, label_text
@@ -156,10 +156,8 @@ def _classified(
     labels = [values[c] for c in (pair % len(values)).tolist()]
     known: list[Known] = [models.labels[k] for k in keys]
     y, _, faults = classify(np.arange(pair.size), labels, known, settings, models.max_labels)
-    if settings.signed:
-        known = [tuple(default_labels(models.labels[k])) for k in keys]
-    named = [own[c] if c >= 0 else None for own, c in zip(known, y.tolist(), strict=True)]
-    texts = [None if label is None else label_text(label) for label in named]
+    named = [class_labels(own, settings) for own in map(models.labels.__getitem__, keys)] if settings.signed else known
+    texts = texts_of([own[c] if c >= 0 else None for own, c in zip(named, y.tolist(), strict=True)])
     wrong = {i: faults[p] for i, p in enumerate(of.tolist()) if p in faults} if faults else {}
     return y[of], [texts[p] for p in of.tolist()], wrong
 
@@ -187,9 +185,7 @@ def _examples(models: Models, key: IntArray, y: IntArray, flat: Flat) -> Example
 
 def label_texts(models: Models, k: int) -> list[str | None]:
     """Return the labels of a key in class order, as the tables name them."""
-    known, settings = models.labels[k], models.settings
-    labels = default_labels(known) if settings.signed else known
-    return [None if label is None else label_text(label) for label in labels]
+    return texts_of(class_labels(models.labels[k], models.settings))
 
 
 def explain(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from palearn.engine.join_buffer import Part
-from palearn.engine.reading import Value, read
+from palearn.engine.reading import Rules, Value, read
 from palearn.errors import RecordError
 from palearn.models.columns import Columns, LabelCodes
 from palearn.models.labels import label_fault
@@ -123,8 +123,8 @@ def accept(
     found = read(
         [chunk.value[i] for i in row.tolist()],
         [chunk.topic[i] for i in row.tolist()] if forms else [],
-        vocabulary, features, settings.max_bytes or MAX_BYTES, forms or {}, labels,
-    )  # fmt: skip
+        Rules(vocabulary, features, settings.max_bytes or MAX_BYTES, forms or {}, labels),
+    )
     faults = found.refused
     code, names = _keys([chunk.key[i] for i in row.tolist()], key_form, faults)
     _refuse_labels(found.columns, settings, faults)

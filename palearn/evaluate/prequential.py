@@ -256,10 +256,13 @@ def _attempt(
     learn = (
         _learn_columns if libsvm and reading.key is None and not (settings.views or reading.columns) else _learn_rows
     )
-    models, summary = learn(examples, settings, learners, piece, after, labels)
-    if not sure and positive_problems(summary, settings, ended=True):
+    limits = Limits() if examples.epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
+    bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset(), limits=limits))
+    bucket.models.initial_labels = labels
+    learn(bucket, examples, piece, after)
+    if not sure and positive_problems(bucket.summary, settings, ended=True):
         raise _Unsure
-    return models, summary, curve
+    return bucket.models, bucket.summary, curve
 
 
 def _numbered(examples: Examples, summary: Summary) -> dict[str, Example]:
@@ -300,25 +303,15 @@ def held_out(models: Models, examples: Examples) -> dict[str, Any]:
 _After: TypeAlias = Callable[[Models, Summary], None]
 
 
-def _learn_columns(
-    examples: Examples,
-    settings: Settings,
-    learners: Sequence[Learner],
-    piece: int,
-    after: _After,
-    labels: Mapping[str, Known],
-) -> tuple[Models, Summary]:
+def _learn_columns(bucket: Bucket, examples: Examples, piece: int, after: _After) -> None:
     assert isinstance(examples.source, str | Path)
-    bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset()))
     models = bucket.models
-    models.initial_labels = labels
     parts = libsvm_blocks.columns(
-        examples.source, models.vocabulary, settings, limit=models.max_features, names=examples.reading.names
+        examples.source, models.vocabulary, models.settings, limit=models.max_features, names=examples.reading.names
     )
     for part in _cut(passes(parts, examples.epochs, examples.shuffle, piece), piece):
         bucket.take(*part.accepted(ONE_KEY, bucket.summary.records))
         after(models, bucket.summary)
-    return models, bucket.summary
 
 
 def _cut(parts: Iterator[Lines], piece: int) -> Iterator[Lines]:
@@ -332,19 +325,8 @@ def _cut(parts: Iterator[Lines], piece: int) -> Iterator[Lines]:
             yield part.take(np.arange(first, min(first + piece, n)))
 
 
-def _learn_rows(
-    examples: Examples,
-    settings: Settings,
-    learners: Sequence[Learner],
-    piece: int,
-    after: _After,
-    labels: Mapping[str, Known],
-) -> tuple[Models, Summary]:
-    limits = Limits() if examples.epochs == 1 else Limits(remember_ids=0)  # an id comes again in every pass
-    bucket = Bucket(BucketConfig(settings, tuple(learners), tables=frozenset(), limits=limits))
-    bucket.models.initial_labels = labels
+def _learn_rows(bucket: Bucket, examples: Examples, piece: int, after: _After) -> None:
     rows = in_order(rows_of(examples), examples.epochs, examples.shuffle)
     while taken := list(itertools.islice(rows, piece)):
         bucket.learn(chunk_of(taken, bucket.summary.records, keyed=examples.reading.key is not None))
         after(bucket.models, bucket.summary)
-    return bucket.models, bucket.summary

@@ -18,7 +18,7 @@ from palearn.learners.families import SIGMA, WEIGHTS
 from palearn.models import codec
 from palearn.models.counters import CALIBRATION, UPDATED_BATCH
 from palearn.models.keyed import Models
-from palearn.models.labels import Known, default_labels
+from palearn.models.labels import Known, default_labels, texts_of
 from palearn.models.state import LearnerState, Settings
 from palearn.records import Label, label_text
 from palearn.types import IntArray
@@ -244,7 +244,7 @@ def _known(labels: list[str | None], settings: Settings) -> Known:
     for side in (0, 1):
         # What no record has named yet stands in the table by its default; the next record may name it otherwise.
         unnamed = [None if i == side else label for i, label in enumerate(known)]
-        if [None if label is None else label_text(label) for label in default_labels(unnamed)] == labels:
+        if texts_of(default_labels(unnamed)) == labels:
             known = unnamed
     return tuple(known)
 

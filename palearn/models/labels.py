@@ -51,6 +51,16 @@ def default_labels(known: Sequence[Label]) -> list[Label]:
     return [negative, positive]
 
 
+def class_labels(known: Sequence[Label], settings: "Settings") -> Sequence[Label]:
+    """Return a key's labels in class order: where they are told by sign, those not yet named are filled in."""
+    return default_labels(known) if settings.signed else known
+
+
+def texts_of(labels: Sequence[Label]) -> list[str | None]:
+    """Return labels as tables name them; None stays None."""
+    return [None if label is None else label_text(label) for label in labels]
+
+
 def label_fault(label: Label, settings: "Settings") -> RecordError | None:
     """Return what is wrong with a label whatever a key knows, or None: a text where the task has no names."""
     if not isinstance(label, str) or settings.task != "binary":

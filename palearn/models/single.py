@@ -16,7 +16,7 @@ from palearn.models.columns import LabelCodes, of_records, prepare
 from palearn.models.counters import N_LEARNED, N_SEEN, UPDATES
 from palearn.models.fast_path import FastPath
 from palearn.models.keyed import Examples, Models
-from palearn.models.labels import Known, default_labels, start
+from palearn.models.labels import Known, class_labels, start
 from palearn.models.state import Settings
 from palearn.records import BIAS, LabelValue, Record, check_label, is_utf8, numbers
 from palearn.types import FloatArray
@@ -112,8 +112,7 @@ class Model:
     @property
     def labels(self) -> list[Any]:
         """Labels in class order; binary: [negative, positive], a label not seen yet made up to match the other."""
-        known = self.known_labels
-        return default_labels(known) if self._settings.signed else known
+        return list(class_labels(self.known_labels, self._settings))
 
     @property
     def known_labels(self) -> list[Any]:

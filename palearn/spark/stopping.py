@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 log = logging.getLogger("palearn.stream")
 
@@ -26,14 +25,14 @@ class Stop:
     def __init__(self) -> None:
         self.asked = False
         self._holding = False
-        self._before: dict[int, Any] = {}
+        self._listening = False
 
     def listen(self) -> None:
         """Take the signals from now on, which only a main thread can; PySpark takes one for itself when it starts."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                before = signal.signal(number, self._signalled)
-                self._before.setdefault(number, before)
+                signal.signal(number, self._signalled)
+            self._listening = True
 
     def begin(self) -> None:
         """Take the signals for one more stream: what asked an earlier one of this process to stop is over."""
@@ -47,16 +46,9 @@ class Stop:
 
     def end(self) -> None:
         """Let no signal disturb the end of the process: it is done, and a moment later it is gone."""
-        if self._before and threading.current_thread() is threading.main_thread():
+        if self._listening and threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
-
-    def restore(self) -> None:
-        """Give the signals back to those who had them before."""
-        if self._before and threading.current_thread() is threading.main_thread():
-            for number, before in self._before.items():
-                signal.signal(number, before)
-        self._before, self._holding, self.asked = {}, False, False
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

@@ -5,9 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from palearn import datasets
 from palearn.cli.demo import steps
-from palearn.kafka.produce import produce
 from palearn.report import overview
 from palearn.report.terminal_table import Column, Sheet
 from palearn.tables import weights
@@ -31,12 +29,7 @@ def demo(console: Console, checkout: Path) -> None:
 
 
 def _stream_and_replay(console: Console, checkout: Path, folder: Path) -> None:
-    with steps.step(console, f"2/5  producing UCI Adult to the topic {TOPIC}, keyed by occupation"):
-        produced = produce(
-            [datasets.path("a9a")], topic=TOPIC, bootstrap=f"127.0.0.1:{PORT}", key="occupation",
-            missing_key="unknown", names=datasets.names("a9a"),
-        )  # fmt: skip
-    console.print(f"     {produced.sent:,} records")
+    steps.produce_adult(console, "2/5", PORT, TOPIC)
     config = checkout / "conf" / "demo.yaml"
     console.print("3/5  spark-submit jobs/stream.py --config conf/demo.yaml", highlight=False)
     steps.submit(console, config, folder / "stream.log", "stream")

@@ -11,8 +11,10 @@ from typing import Any
 
 from rich.console import Console
 
+from palearn import datasets
 from palearn.errors import FileFormatError, StreamError
 from palearn.kafka import local_broker
+from palearn.kafka.produce import produce
 from palearn.spark.connectors import CONNECTOR
 from palearn.tables import reading
 
@@ -52,6 +54,16 @@ def running_broker(console: Console, number: str, port: int, folder: Path) -> It
     finally:
         with step(console, "     stopping the broker"):
             local_broker.stop(port, folder)
+
+
+def produce_adult(console: Console, number: str, port: int, topic: str) -> None:
+    """Produce the people of UCI Adult as step ``number``."""
+    with step(console, f"{number}  producing UCI Adult to the topic {topic}, keyed by occupation"):
+        produced = produce(
+            [datasets.path("a9a")], topic=topic, bootstrap=f"127.0.0.1:{port}", key="occupation",
+            missing_key="unknown", names=datasets.names("a9a"),
+        )  # fmt: skip
+    console.print(f"     {produced.sent:,} records")
 
 
 def submit(console: Console, config: Path, log: Path, job: str, *options: str, errors: bool = True) -> None:

@@ -7,10 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from palearn import datasets
 from palearn.cli.demo import steps
 from palearn.errors import MissingExtraError
-from palearn.kafka.produce import produce
 from palearn.report import overview
 from palearn.tables import local_store, object_stores, reading
 
@@ -46,12 +44,7 @@ def demo(console: Console, checkout: Path) -> None:
 
 
 def _stream_and_replay(console: Console, checkout: Path, folder: Path) -> None:
-    with steps.step(console, f"3/6  producing UCI Adult to the topic {TOPIC}, keyed by occupation"):
-        produced = produce(
-            [datasets.path("a9a")], topic=TOPIC, bootstrap=f"127.0.0.1:{PORT}", key="occupation",
-            missing_key="unknown", names=datasets.names("a9a"),
-        )  # fmt: skip
-    console.print(f"     {produced.sent:,} records")
+    steps.produce_adult(console, "3/6", PORT, TOPIC)
     config = checkout / "conf" / "demo-s3.yaml"
     console.print("4/6  palearn stream --config conf/demo-s3.yaml: checkpoint and Delta tables are in the store")
     steps.command(console, config, folder / "stream.log", "stream")
