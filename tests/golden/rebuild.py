@@ -14,7 +14,7 @@ Without ``--accept`` nothing is written over; new cases and the first blobs of a
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,17 @@ FOLDER = Path(__file__).parent
 _LATER = ("view", "positive", "views", "max_bytes", "max_features")
 
 
-def _stream(labels: list[Any], views: tuple[str, ...] = ()) -> list[Row]:
-    """Records of three keys: features that come late, weights, empty and unlabelled ones, all from small integers."""
+#: Labels, among which the key "ключ" calls its negative class 0.
+_SIGNED, _ZERO = [1, -1, -1, 1], {("ключ", -1): 0}
+
+
+def _stream(
+    labels: list[Any], views: tuple[str, ...] = (), renamed: Mapping[tuple[str, Any], Any] | None = None
+) -> list[Row]:
+    """Records of three keys: features that come late, weights, empty and unlabelled ones, all from small integers.
+
+    ``renamed`` are a key's own names of labels.
+    """
     items = []
     for i in range(60):
         features = {f"f{(i * j) % 11}": ((i + 3 * j) % 7 - 3) / 2 for j in range(1, 4)}
@@ -48,7 +57,10 @@ def _stream(labels: list[Any], views: tuple[str, ...] = ()) -> list[Row]:
             value["weight"] = 2.0
         if i % 20 == 7 and not views:
             value["features"] = {}
-        items.append((("a", "b", "ключ")[i % 3], value))
+        key = ("a", "b", "ключ")[i % 3]
+        if (name := (renamed or {}).get((key, value.get("label")))) is not None:
+            value["label"] = name
+        items.append((key, value))
     return rows(items, topic="news", partition=3, first=100)
 
 
@@ -80,7 +92,7 @@ def cases() -> dict[str, tuple[BucketConfig, list[Row]]]:
     )
     views = (learner("two_view_pa"), learner("arow"), learner("pa1", "left", view="left"))
     return {
-        "first-order": (plan(*first, window=7), _stream([1, -1, 0, 2])),
+        "first-order": (plan(*first, window=7), _stream(_SIGNED, renamed=_ZERO)),
         "second-order": (plan(*second, window=7), _stream([True, False])),
         "full": (plan(*full, bias=False), _stream([1, -1])),
         "text-labels": (plan(*first[:2], positive="spam", fading=0.9), _stream(["spam", "ham"])),
@@ -98,7 +110,7 @@ def cases() -> dict[str, tuple[BucketConfig, list[Row]]]:
                 learner("pa1", drift={"action": "restart", "threshold": 2.0, "min_records": 3}),
                 learner("arow", covariance="full", drift={"action": "relax", "threshold": 2.0, "min_records": 3}),
             ),
-            _stream([1, -1, 0, 2]),
+            _stream(_SIGNED, renamed=_ZERO),
         ),
         "empty": (plan(learner("arow")), []),
     }

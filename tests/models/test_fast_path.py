@@ -26,7 +26,7 @@ ODD = [True, False, 0, -0.0, 3, 2**60 + 1, 1e-170, 1e160, 5e-324]
 def examples(task: str, n: int) -> list[tuple[dict[str, Any], Any, float | None]]:
     """Features come one by one and in any order; now and then one is text, or all are gone."""
     dice = np.random.default_rng(1)
-    labels: list[Any] = [True, False, 1, 0, -3, 2.5] if task == "binary" else ["x", "y", 3, 3.0, "3", False]
+    labels: list[Any] = [True, False, 1, 0, 0.0, 1.0] if task == "binary" else ["x", "y", 3, 3.0, "3", False]
     out: list[tuple[dict[str, Any], Any, float | None]] = []
     for i in range(n):
         names = dice.permutation(3 + i // 10)[: dice.integers(0, 8)]

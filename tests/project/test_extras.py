@@ -33,7 +33,7 @@ WORKS = [
     (["predict", "out", "people.jsonl", "--key", "key"], "predicted"),
     (["report", "out"], "pa1"),
     (["watch", "out", "--once"], "pa1"),
-    (["compact", "out"], "files of old batches"),
+    (["compact", "out"], "compacted 0 files to 0"),
 ]
 #: Commands that need an extra, and which.
 NEEDS = [
