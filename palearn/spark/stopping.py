@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 log = logging.getLogger("palearn.stream")
 
@@ -61,6 +62,39 @@ class Stop:
 
 #: Signals are the process's: there is one of it.
 STOP = Stop()
+
+
+class Batches:
+    """A ``foreachBatch`` function that begins no batch once the process is asked to stop.
+
+    What it raises then is one line: Spark looks with a regular expression, whose stack grows with every character,
+    whether an error of Python's is only the interruption. Java's own trace in it is too long for the stack of its
+    thread, which would end with a trace of a thousand lines.
+
+    Parameters
+    ----------
+    write
+        Called for every batch before that, with the frame and the batch's number.
+    """
+
+    def __init__(self, write: Callable[[Any, int], None]) -> None:
+        self._write = write
+        #: Set when a batch waits, as it came after the signal; and by who stops the query, to let it end.
+        self.held, self.over = threading.Event(), threading.Event()
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Write a batch; one that comes after the signal waits for the end of the query, and is left."""
+        left = RuntimeError(f"batch {batch_id} was left: the stream stops")
+        if STOP.asked:
+            self.held.set()
+            self.over.wait()
+            raise left
+        try:
+            self._write(frame, batch_id)
+        except Exception:
+            if STOP.asked:
+                raise left from None
+            raise
 
 
 def _say(message: str) -> None:

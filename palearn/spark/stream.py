@@ -18,7 +18,7 @@ from palearn.spark.checkpoint import claimed, last_commit, note_topics_left, req
 from palearn.spark.readiness import require_ready
 from palearn.spark.session import session
 from palearn.spark.sink import Sink
-from palearn.spark.stopping import STOP
+from palearn.spark.stopping import STOP, Batches
 from palearn.spark.topics import NoAnswer, Topics
 from palearn.spark.warm_start import begin_warm
 from palearn.tables import object_stores
@@ -119,17 +119,18 @@ def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topi
         extra={"event": "started"},
     )
     STOP.hold()
-    query = build(source.stream(spark, config), config, sink.write).start()
+    batches = Batches(sink.write)
+    query = build(source.stream(spark, config), config, batches).start()
     try:
         _watch(query, checkpoint, topics, patience, monitor)
         if STOP.asked and query.isActive:
-            _let_end(query, checkpoint)
+            _let_end(query, checkpoint, batches)
     except KeyboardInterrupt:
         STOP.asked = True
     except StreamingQueryException:
         if not STOP.asked:  # what a signal to all processes has broken is done again at the next start
             raise
-    _stop(spark, query)
+    _stop(spark, query, batches)
     sink.finish(spark)
     if STOP.asked:
         last = last_commit(checkpoint)
@@ -137,16 +138,16 @@ def _learn(spark: SparkSession, config: Config, checkpoint: Folder, topics: Topi
         log.info("stopped %s; what was not committed is done again at the next start", done, extra={"event": "stopped"})
 
 
-def _let_end(query: StreamingQuery, checkpoint: Folder) -> None:
+def _let_end(query: StreamingQuery, checkpoint: Folder, batches: Batches) -> None:
     """Wait for the end of the batch that runs, but not for long."""
     log.info("stopping: the batch that runs may take %d s more", _GRACE_S, extra={"event": "stopping"})
     before, until = last_commit(checkpoint), time.monotonic() + _GRACE_S
     while query.status["isTriggerActive"] and last_commit(checkpoint) == before and time.monotonic() < until:
-        if query.awaitTermination(_POLL_S):
+        if batches.held.is_set() or query.awaitTermination(_POLL_S):
             return
 
 
-def _stop(spark: SparkSession, query: StreamingQuery) -> None:
+def _stop(spark: SparkSession, query: StreamingQuery, batches: Batches) -> None:
     """Stop a query; of a batch that is left Spark would write a thousand lines."""
     if not query.isActive:  # Spark warns of a query without a job
         return
@@ -154,6 +155,7 @@ def _stop(spark: SparkSession, query: StreamingQuery) -> None:
     level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()  # type: ignore[union-attr]
     context.setLogLevel("OFF")
     try:
+        batches.over.set()
         query.stop()
     finally:
         context.setLogLevel(level)

@@ -83,8 +83,9 @@ def assert_stopped(status: int, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "group"), [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)]
-)  # a terminal sends its Ctrl-C to all processes of the job
+    ("number", "group"),
+    [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, False), (signal.SIGINT, True)],
+)  # a terminal sends its Ctrl-C to all processes of the job, systemd its SIGTERM
 def test_a_signal_between_and_in_batches(number: int, group: bool, broker: str, topic: str, tmp_path: Path) -> None:
     path, messages = prepared(broker, topic, tmp_path)
     log = tmp_path / "log"
