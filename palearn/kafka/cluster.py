@@ -10,6 +10,7 @@ from kafka.errors import KafkaError
 
 from palearn.config import KafkaSource
 from palearn.errors import BrokerError
+from palearn.kafka.reachability import is_wrong_password
 
 #: An answer may take so long; a busy machine needs its time.
 _TIMEOUT_MS = 10_000
@@ -64,6 +65,11 @@ def wanted(kafka: KafkaSource, names: Iterable[str]) -> list[str]:
 
 
 def _silent(kafka: KafkaSource, error: Exception) -> str:
+    if is_wrong_password(kafka.access, error):
+        return (
+            f"Kafka at {kafka.bootstrap_servers} does not let this job in (invalid credentials, as it seems); correct "
+            "source.kafka.access"
+        )
     return (
         f"Kafka at {kafka.bootstrap_servers} does not say which topics it has ({type(error).__name__}: "
         f"{str(error) or 'no reason'}); see that its brokers run, and that source.kafka.access is what they ask for"

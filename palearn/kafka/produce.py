@@ -28,6 +28,7 @@ from palearn.files.options import DEFAULT, ReadOptions
 from palearn.files.text_lines import STDIN, opened_file
 from palearn.kafka import reachability
 from palearn.kafka.local_broker import MAX_MESSAGE_BYTES
+from palearn.kafka.reachability import is_wrong_password
 from palearn.records import Record
 
 _log = logging.getLogger(__name__)
@@ -290,8 +291,7 @@ class _Sender:
             raise BrokerError(fault) from None
         except KafkaError as error:
             fault = f"the broker at {bootstrap} does not take records for topic {topic!r}: {error}"
-            if access is not None and access.has_password and "Unable to bootstrap" in str(error):
-                # kafka-python tries a wrong password for as long as it may, and then does not say that it was one.
+            if access is not None and is_wrong_password(access, error):
                 fault = f"Kafka at {bootstrap} does not let {access.username} in; correct {_LOGIN}"
             raise BrokerError(fault) from error
         # Kafka's own choice of a partition; murmur2 is slow in Python, and keys come again and again.

@@ -178,6 +178,14 @@ def _encrypted(connection: socket.socket, address: str, access: Access) -> ssl.S
         ) from None
 
 
+def is_wrong_password(access: Access | None, error: Exception) -> bool:
+    """Whether an error of a client whose broker answers can only be that its login is refused.
+
+    kafka-python tries a wrong password for as long as it may, and then does not say that it was one.
+    """
+    return access is not None and access.has_password and "Unable to bootstrap" in str(error)
+
+
 def _let_in(connection: socket.socket, address: str, access: Access) -> None:
     """Ask for metadata where no password is needed, else which ways to send one the broker knows."""
     if not access.has_password:

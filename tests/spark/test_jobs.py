@@ -132,6 +132,7 @@ def test_a_wrong_configuration_is_told_without_starting_spark(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_spark_without_the_connector_is_told_what_to_add(broker: str, topic: str, tmp_path: Path) -> None:
+    make_topic(broker, topic, 1)
     path = write_config(broker, topic, tmp_path)
     status, printed = finish(submit("stream", "--config", str(path), packages=None), tmp_path)
     assert status == 1
